@@ -1,0 +1,1 @@
+"""The memory agents under test: one file an agent, prompts as constants on top."""

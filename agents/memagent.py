@@ -1,0 +1,130 @@
+"""MemAgent (arXiv:2507.02259, section 3): read a haystack in chunks, keep a text memory.
+
+The state is one text. Each chunk is one conversation of its own: the model sees the
+question, the memory and the chunk, and its whole reply becomes the memory. A last
+conversation answers from the memory alone, so cost is linear in length and the window
+never grows.
+
+    memory = "No previous memory"
+    for chunk in context:  memory = ask(UPDATE with question, memory, chunk)
+    answer = ask(ANSWER with question, memory)
+
+The strings are protocol (PROTOCOL 1.1), pinned by tests/agents/test_memagent.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Literal
+
+from core.answers import after_think, extract_answer, extract_boxed
+from core.context import Context, keep_ends
+from core.rollout import in_thread
+from core.tokens import Tokenizer
+from core.types import Answer, Chat, Message, Problem
+
+NO_MEMORY = "No previous memory"
+
+UPDATE = """You are presented with a problem, a section of an article that may contain the \
+answer to the problem, and a previous memory. Please read the provided section carefully and \
+update the memory with the new information that helps to answer the problem. Be sure to \
+retain all relevant details from the previous memory while adding any new, useful information.
+
+<problem> 
+{prompt}
+</problem>
+
+<memory>
+{memory}
+</memory>
+
+<section>
+{chunk}
+</section>
+
+Updated memory:
+"""  # noqa: W291
+
+ANSWER = """You are presented with a problem and a previous memory. Please answer the problem \
+based on the previous memory and format your response as follows "Therefore, the answer is \
+(insert answer here)".
+
+<problem> 
+{prompt}
+</problem>
+
+<memory>
+{memory}
+</memory>
+
+Your answer:
+"""  # noqa: W291
+
+ANSWER_BOXED = """You are presented with a problem and a previous memory. Please answer the \
+problem based on the previous memory and put the answer in \\boxed{{}}.
+
+<problem> 
+{prompt}
+</problem>
+
+<memory>
+{memory}
+</memory>
+
+Your answer:
+"""  # noqa: W291
+
+AnswerForm = Literal["therefore", "boxed"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemAgentSettings:
+    """Published: 5,000-token chunks, 1,024 reply tokens on every turn, no context cap.
+
+    `reply_tokens` bounds the memory too: a memory is a reply. `context_cap` in tokens cuts
+    the middle of a longer context away.
+    """
+
+    chunk_tokens: int = 5000
+    reply_tokens: int = 1024
+    context_cap: int | None = None
+    answer_form: AnswerForm = "therefore"
+
+
+class MemAgent:
+    """The workflow, for one tokenizer. Stateless: one object serves any number of rollouts."""
+
+    def __init__(self, tokenizer: Tokenizer, settings: MemAgentSettings) -> None:
+        self.tokenizer = tokenizer
+        self.settings = settings
+
+    async def answer(self, problem: Problem, chat: Chat) -> Answer:
+        """See `core.types.Method`."""
+        question = problem.question.strip()
+        memory = NO_MEMORY
+        context, dropped = await asyncio.to_thread(self._capped, problem.context)
+        chunks = context.chunks(self.tokenizer, self.settings.chunk_tokens)
+        async for chunk in in_thread(chunks):
+            prompt = UPDATE.format(prompt=question, memory=memory, chunk=chunk.text)
+            memory = await self._ask(chat, prompt, "memory")
+        template = ANSWER if self.settings.answer_form == "therefore" else ANSWER_BOXED
+        reply = await self._ask(chat, template.format(prompt=question, memory=memory), "answer")
+        parse = extract_answer if self.settings.answer_form == "therefore" else extract_boxed
+        return Answer(reply, parse(reply), dropped)
+
+    def _capped(self, context: Context) -> tuple[Context, int]:
+        """The context with its middle cut to the cap, and the number of tokens cut."""
+        cap = self.settings.context_cap
+        if cap is None:
+            return context, 0
+        head, tail, dropped = keep_ends(context.tokens(self.tokenizer), cap)
+        if not dropped:
+            return context, 0
+        return Context([self.tokenizer.decode(head), self.tokenizer.decode(tail)], ""), dropped
+
+    async def _ask(self, chat: Chat, prompt: str, tag: str) -> str:
+        turn = await chat(
+            [Message("user", prompt)], max_tokens=self.settings.reply_tokens, tag=tag
+        )
+        return after_think(turn.reply)

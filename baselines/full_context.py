@@ -1,0 +1,81 @@
+"""The long-context baseline: the whole haystack in one message (PROTOCOL 1.3).
+
+The rendered prompt is cut in the middle to the model's input budget: the first half and the
+last half of the budget stay, so the instruction in front and the question behind survive.
+Published budgets: 120,000 tokens in and 10,000 out for 128K models, 990,000 and 10,000 for
+1M models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agents.memagent import AnswerForm
+from core.answers import after_think, extract_answer, extract_boxed
+from core.context import keep_ends
+from core.tokens import Tokenizer
+from core.types import Answer, Chat, Message, Problem
+
+BEFORE = """Please read the following text and answer the question below.
+
+<text>
+"""
+
+THEREFORE = """
+</text>
+
+{question}
+
+Format your response as follows: "Therefore, the answer is (insert answer here)\""""
+
+# The published code doubles the braces by mistake; `strict` writes them once.
+BOXED_PUBLISHED = "\n</text>\n\n{question}\n\nPut the answer in \\boxed{{{{}}}}."
+BOXED = "\n</text>\n\n{question}\n\nPut the answer in \\boxed{{}}."
+
+
+@dataclass(frozen=True, slots=True)
+class FullContextSettings:
+    """Budgets in tokens: `input_tokens` for the rendered prompt, `output_tokens` for the reply."""
+
+    input_tokens: int = 120_000
+    output_tokens: int = 10_000
+    answer_form: AnswerForm = "therefore"
+    doubled_braces: bool = True
+
+
+class FullContext:
+    """The baseline, for one tokenizer. Stateless: one object serves any number of rollouts."""
+
+    def __init__(self, tokenizer: Tokenizer, settings: FullContextSettings) -> None:
+        self.tokenizer = tokenizer
+        self.settings = settings
+
+    async def answer(self, problem: Problem, chat: Chat) -> Answer:
+        """See `core.types.Method`."""
+        prompt, dropped = await asyncio.to_thread(self._prompt, problem)
+        turn = await chat(
+            [Message("user", prompt)], max_tokens=self.settings.output_tokens, tag="answer"
+        )
+        reply = after_think(turn.reply)
+        parse = extract_answer if self.settings.answer_form == "therefore" else extract_boxed
+        return Answer(reply, parse(reply), dropped)
+
+    def _prompt(self, problem: Problem) -> tuple[str, int]:
+        """The rendered prompt within the input budget, and the number of tokens cut."""
+        ids = self.tokenizer.stream(self._texts(problem))
+        head, tail, dropped = keep_ends(ids, self.settings.input_tokens)
+        if not dropped:
+            return "".join(self._texts(problem)), 0
+        return self.tokenizer.decode(head) + self.tokenizer.decode(tail), dropped
+
+    def _texts(self, problem: Problem) -> Iterator[str]:
+        yield BEFORE
+        yield from problem.context.blocks()
+        yield self._after().format(question=problem.question.strip())
+
+    def _after(self) -> str:
+        if self.settings.answer_form == "therefore":
+            return THEREFORE
+        return BOXED_PUBLISHED if self.settings.doubled_braces else BOXED

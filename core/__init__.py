@@ -1,0 +1,1 @@
+"""The vocabulary that everything else speaks: types, errors, tokens, contexts, the rollout."""

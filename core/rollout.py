@@ -1,0 +1,53 @@
+"""The rollout: one sample through one method, as a trajectory. Sweeps and the trainer share it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from core.errors import HarnessError
+from core.types import Answer, Chat, Failure, Message, Method, Sample, Trajectory, Turn
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+async def rollout(
+    sample: Sample, method: Method, chat: Chat, *, keep_messages: bool = False
+) -> Trajectory:
+    """Runs `method` on `sample` and returns all that happened.
+
+    A failure of any kind is part of the trajectory, never an exception: it scores 0 and is
+    counted. `keep_messages` holds on to every prompt, which is the whole haystack; sweeps
+    leave it off, since prompts can be made again from the sample.
+    """
+    turns: list[Turn] = []
+
+    async def recorded(messages: Sequence[Message], *, max_tokens: int, tag: str) -> Turn:
+        turn = await chat(messages, max_tokens=max_tokens, tag=tag)
+        turns.append(turn if keep_messages else replace(turn, messages=()))
+        return turn
+
+    answer: Answer | None = None
+    failure: Failure | None = None
+    start = time.monotonic()
+    try:
+        answer = await method.answer(sample.problem, recorded)
+    except HarnessError as error:
+        failure = Failure(error.kind, str(error))
+    except Exception as error:  # a defect in a method must cost one sample, not the run
+        log.exception("%s: %s crashed", sample.id, type(method).__name__)
+        failure = Failure("crash", f"{type(error).__name__}: {error}")
+    return Trajectory(sample.id, tuple(turns), answer, failure, time.monotonic() - start)
+
+
+async def in_thread(items: Iterator[T]) -> AsyncIterator[T]:
+    """Iterates a slow iterator in a worker thread: tokenizing millions of tokens must not
+    block the event loop that feeds the server."""
+    done = object()
+    while (item := await asyncio.to_thread(next, items, done)) is not done:
+        yield item  # type: ignore[misc]

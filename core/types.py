@@ -1,0 +1,164 @@
+"""Every noun of the project, in one file.
+
+What flows, one way:
+
+    suite -> cells -> task.samples -> method.answer(problem, chat) -> trajectory
+          -> scores -> store -> reports
+
+A *task* makes samples: a problem (all that a method may see) and its gold (what only the
+scorer sees). A *method* turns a problem into an answer by asking a *chat* for turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from core.context import Context
+
+Scalar = str | int | float | bool | None
+Json = Scalar | list["Json"] | dict[str, "Json"]
+
+Match = Literal["any", "all"]
+"""How golds count. `any`: aliases of one answer (QA). `all`: each must be found (niah, vt)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message, as OpenAI's API has it."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a reply is drawn. All of it is sent with every request, because servers otherwise
+    take defaults from the model's generation_config (PROTOCOL 1.1).
+
+    `top_k` -1 means no cut. `seed` None leaves the draw to the server; with a seed, each
+    request derives its own from (seed, sample id, turn), so a resumed run draws the same.
+    """
+
+    temperature: float = 0.7
+    top_p: float = 0.95
+    top_k: int = -1
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+
+GREEDY = Sampling(temperature=0.0, top_p=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Where one gold fact stands: characters [start, end) of piece `piece` of the context."""
+
+    piece: int
+    start: int
+    end: int
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """All that a method sees: the haystack and the question."""
+
+    context: Context
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A problem with its gold.
+
+    `id` is a content hash of (task, parameters, seed, index): the key for resume, and for
+    pairing methods on the same question. `index` counts the samples of a cell from 0.
+    `meta` holds what the task wants reported (keys, number of documents, tokens, ...).
+    """
+
+    id: str
+    task: str
+    index: int
+    problem: Problem
+    golds: tuple[str, ...]
+    match: Match
+    evidence: tuple[Evidence, ...] = ()
+    meta: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request and its reply.
+
+    `finish_reason` is the server's: `stop`, or `length` when the token budget cut the reply.
+    `seconds` is wall time of the request, retries included. The three last fields are
+    filled for training only: ids as the engine saw and sampled them, one logprob a reply id.
+    """
+
+    tag: str
+    messages: tuple[Message, ...]
+    reply: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    prompt_ids: tuple[int, ...] | None = None
+    reply_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a method says in the end.
+
+    `reply` is the whole last reply (after the last `</think>`); `prediction` is what the
+    method's own parser took out of it, None if the reply holds no answer marker.
+    `truncated_tokens` is how many context tokens the method did not get to see.
+    """
+
+    reply: str
+    prediction: str | None
+    truncated_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A rollout that ended in an error: data, never dropped. `kind` is `HarnessError.kind`."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """The rollout of one sample: all its turns, and the answer or the failure."""
+
+    sample_id: str
+    turns: tuple[Turn, ...]
+    answer: Answer | None
+    failure: Failure | None
+    seconds: float
+
+
+class Chat(Protocol):
+    """The one-method seam to a language model.
+
+    `tag` names the turn's part in the method (`memory`, `answer`), for the record.
+
+    Raises:
+        core.errors.HarnessError: whatever kept the reply from coming.
+    """
+
+    async def __call__(
+        self, messages: Sequence[Message], *, max_tokens: int, tag: str
+    ) -> Turn: ...
+
+
+class Method(Protocol):
+    """An agent or a baseline: a problem and a chat in, an answer out. It never sees gold,
+    and asks the same turns again when given the same replies (resume depends on it)."""
+
+    async def answer(self, problem: Problem, chat: Chat) -> Answer: ...
