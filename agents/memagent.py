@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Literal
 
 from core.answers import after_think, extract_answer, extract_boxed
 from core.context import Context, keep_ends
 from core.rollout import in_thread
 from core.tokens import Tokenizer
-from core.types import Answer, Chat, Message, Problem
+from core.types import Answer, AnswerForm, Chat, Message, Problem
 
 NO_MEMORY = "No previous memory"
 
@@ -74,8 +73,6 @@ problem based on the previous memory and put the answer in \\boxed{{}}.
 
 Your answer:
 """  # noqa: W291
-
-AnswerForm = Literal["therefore", "boxed"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,10 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agents.memagent import AnswerForm
 from core.answers import after_think, extract_answer, extract_boxed
 from core.context import keep_ends
 from core.tokens import Tokenizer
-from core.types import Answer, Chat, Message, Problem
+from core.types import Answer, AnswerForm, Chat, Message, Problem
 
 BEFORE = """Please read the following text and answer the question below.
 

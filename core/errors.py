@@ -12,7 +12,8 @@ its text says what, where, got, expected, and what to do.
     |  |- RequestRejected ... because the server refused it (4xx)
     |- PromptTooLong      a prompt does not fit the model's window
 
-`kind` is what ledgers count by.
+`kind` is what ledgers count by. A `fatal` error says that the run cannot go on (it is no
+property of the sample at hand): it stops the run, which can be resumed.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ class HarnessError(Exception):
     """Base of all errors that the project raises on purpose."""
 
     kind = "error"
+    fatal = False
 
 
 class UsageError(HarnessError):
     """The command or a settings file asks for something that cannot be."""
 
     kind = "usage"
+    fatal = True
 
 
 class DataMissing(UsageError):
@@ -46,12 +49,14 @@ class StoreError(HarnessError):
     """The run's store cannot be read or written."""
 
     kind = "store"
+    fatal = True
 
 
 class ServerDied(HarnessError):
     """A server is gone or did not become ready; the text holds the tail of its log."""
 
     kind = "server_died"
+    fatal = True
 
 
 class RequestFailed(HarnessError):

@@ -21,9 +21,12 @@ async def rollout(
 ) -> Trajectory:
     """Runs `method` on `sample` and returns all that happened.
 
-    A failure of any kind is part of the trajectory, never an exception: it scores 0 and is
-    counted. `keep_messages` holds on to every prompt, which is the whole haystack; sweeps
-    leave it off, since prompts can be made again from the sample.
+    A failure is part of the trajectory, not an exception: it scores 0 and is counted.
+    `keep_messages` holds on to every prompt, which is the whole haystack; sweeps leave it
+    off, since prompts can be made again from the sample.
+
+    Raises:
+        HarnessError: a fatal one only (the server is gone, the store cannot be written).
     """
     turns: list[Turn] = []
 
@@ -38,6 +41,8 @@ async def rollout(
     try:
         answer = await method.answer(sample.problem, recorded)
     except HarnessError as error:
+        if error.fatal:
+            raise
         failure = Failure(error.kind, str(error))
     except Exception as error:  # a defect in a method must cost one sample, not the run
         log.exception("%s: %s crashed", sample.id, type(method).__name__)

@@ -125,6 +125,14 @@ class Tokenizer:
         edges = {end for _, (_, end) in pre.pre_tokenize_str(SPLIT_PROBE)}
         return all(p in edges for p in range(1, len(SPLIT_PROBE)) if _is_safe_cut(SPLIT_PROBE, p))
 
+    def splits_between(self, left: str, right: str) -> bool:
+        """Whether the pre-tokenizer splits `left + right` where they meet. If so, the ids of
+        the joined text are those of `left` followed by those of `right`."""
+        pre = self._document.pre_tokenizer
+        if pre is None:
+            return False
+        return any(end == len(left) for _, (_, end) in pre.pre_tokenize_str(left + right))
+
     # -- ids -> text -----------------------------------------------------------------------
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:

@@ -24,6 +24,9 @@ Json = Scalar | list["Json"] | dict[str, "Json"]
 Match = Literal["any", "all"]
 """How golds count. `any`: aliases of one answer (QA). `all`: each must be found (niah, vt)."""
 
+AnswerForm = Literal["therefore", "boxed"]
+"""How a method asks for the answer: `the answer is ...` (evaluation) or \\boxed{} (training)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

@@ -1,0 +1,337 @@
+"""The store of one run: a SQLite file in WAL mode, committed turn by turn.
+
+    run     what was asked for: the settings, fixed for the life of the run
+    session one row a start of the command: versions, revision, machine
+    cell    task x length x method x model, with the number of samples owed
+    sample  how each finished sample ended: its reply and prediction, or its error
+    score   its scores, by profile and metric
+    turn    every turn as it ended; prompts are kept as a hash, since they can be made again
+
+A sample that failed is owed again at the next start; its finished turns are not asked twice.
+A killed process loses the turn in flight and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.errors import StoreError, UsageError
+from core.types import Answer, Failure, Json, Sample, Turn
+
+STORE_NAME = "run.sqlite"
+VERSION = 1
+
+SCHEMA = """
+CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE session (id INTEGER PRIMARY KEY, started TEXT NOT NULL, provenance TEXT NOT NULL);
+CREATE TABLE cell (
+    id INTEGER PRIMARY KEY, task TEXT NOT NULL, length INTEGER NOT NULL, method TEXT NOT NULL,
+    model TEXT NOT NULL, samples INTEGER NOT NULL, UNIQUE (task, length, method, model));
+CREATE TABLE sample (
+    cell INTEGER NOT NULL REFERENCES cell, idx INTEGER NOT NULL, sample_id TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('ok', 'error')), error_kind TEXT, error TEXT,
+    question TEXT NOT NULL, golds TEXT NOT NULL, reply TEXT, prediction TEXT,
+    truncated_tokens INTEGER NOT NULL, meta TEXT NOT NULL, PRIMARY KEY (cell, idx)) WITHOUT ROWID;
+CREATE TABLE score (
+    cell INTEGER NOT NULL, idx INTEGER NOT NULL, profile TEXT NOT NULL, metric TEXT NOT NULL,
+    value REAL NOT NULL, PRIMARY KEY (cell, idx, profile, metric)) WITHOUT ROWID;
+CREATE TABLE turn (
+    cell INTEGER NOT NULL REFERENCES cell, idx INTEGER NOT NULL, turn INTEGER NOT NULL,
+    request TEXT NOT NULL, tag TEXT NOT NULL, reply TEXT NOT NULL, finish_reason TEXT NOT NULL,
+    prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, seconds REAL NOT NULL,
+    PRIMARY KEY (cell, idx, turn)) WITHOUT ROWID;
+"""
+
+SAMPLE_ROWS = """
+SELECT cell.id AS cell, sample.sample_id AS id, task, length, method, model,
+       sample.idx AS "index", question, golds, sample.reply, prediction, status, error_kind,
+       error, truncated_tokens, meta,
+       COUNT(turn.turn) AS turns, COALESCE(SUM(turn.prompt_tokens), 0) AS prompt_tokens,
+       COALESCE(SUM(turn.completion_tokens), 0) AS completion_tokens,
+       COALESCE(SUM(turn.seconds), 0.0) AS seconds,
+       COALESCE(SUM(turn.finish_reason = 'length'), 0) AS cut_turns
+FROM sample JOIN cell ON cell.id = sample.cell
+LEFT JOIN turn ON turn.cell = sample.cell AND turn.idx = sample.idx
+GROUP BY sample.cell, sample.idx ORDER BY sample.cell, sample.idx
+"""
+
+TURN_ROWS = """
+SELECT sample.sample_id AS id, cell.task, cell.length, cell.method, cell.model,
+       turn.idx AS "index", turn.turn, turn.tag, turn.request, turn.reply, turn.finish_reason,
+       turn.prompt_tokens, turn.completion_tokens, turn.seconds
+FROM turn JOIN cell ON cell.id = turn.cell
+LEFT JOIN sample ON sample.cell = turn.cell AND sample.idx = turn.idx
+ORDER BY turn.cell, turn.idx, turn.turn
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One square of a suite: `samples` samples of a task at a length, by a method on a model."""
+
+    id: int
+    task: str
+    length: int
+    method: str
+    model: str
+    samples: int
+
+
+class Store:
+    """Reads and writes one run's store. A writer holds the run's lock until it is closed.
+
+    Raises (every method):
+        StoreError: the file is damaged, or the disk is full. What was committed stays.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, lock: int | None) -> None:
+        self._db = connection
+        self._lock = lock
+        self.path = path
+
+    # -- opening ---------------------------------------------------------------------------
+
+    @classmethod
+    def write(cls, run_dir: Path) -> Store:
+        """Opens the run for writing, made if it is new.
+
+        Raises:
+            UsageError: another process is writing to this run.
+        """
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            lock = os.open(run_dir / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(f"{run_dir}: cannot be written to ({error.strerror}).") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise UsageError(
+                f"{run_dir}: another process is running this sweep. Wait for it, stop it, or "
+                "give another --out."
+            ) from error
+        path = run_dir / STORE_NAME
+        store = cls(sqlite3.connect(path, isolation_level=None), path, lock)
+        try:
+            store._prepare()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def read(cls, run_dir: Path) -> Store:
+        """Opens an existing run for reading only.
+
+        Raises:
+            UsageError: there is no run in the folder.
+        """
+        path = run_dir / STORE_NAME
+        if not path.is_file():
+            raise UsageError(
+                f"{run_dir}: no {STORE_NAME} there. Give the folder of a run, the --out of a sweep."
+            )
+        # immutable is not set: a sweep may be writing at the same time.
+        store = cls(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True), path, None)
+        with store._guarded():
+            store._check_version()
+        return store
+
+    def _prepare(self) -> None:
+        with self._guarded():
+            self._db.execute("PRAGMA journal_mode = WAL")
+            # A commit survives the process's death; a power cut may cost the last turns.
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
+                self._db.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
+            self._check_version()
+            damage = self._db.execute("PRAGMA quick_check").fetchone()[0]
+            if damage != "ok":
+                raise sqlite3.DatabaseError(damage)
+
+    def _check_version(self) -> None:
+        found = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if found != VERSION:
+            raise StoreError(
+                f"{self.path}: store version {found}, expected {VERSION}. It was written by "
+                "another version of this project; use that one, or give another --out."
+            )
+
+    def close(self) -> None:
+        """Closes the file and lets go of the lock."""
+        self._db.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Turns SQLite's errors into ours, once."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "full" in str(error) or "I/O" in str(error):
+                raise StoreError(
+                    f"{self.path}: {error}. Everything finished so far is kept: free some space "
+                    "and give the same command again."
+                ) from error
+            raise StoreError(f"{self.path}: {error}.") from error
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"{self.path}: the store is damaged ({error}). Nothing was changed. Put back a "
+                f"copy, or save what can be read with `sqlite3 {self.path.name} .recover`, or "
+                "give another --out."
+            ) from error
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._guarded():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def set_up(self, settings: Mapping[str, Json], cells: Sequence[Cell]) -> None:
+        """Writes the settings and cells of a new run, in one transaction."""
+        with self._transaction() as db:
+            db.execute("INSERT INTO run VALUES ('settings', ?)", (_dump(settings),))
+            db.executemany(
+                "INSERT INTO cell VALUES (?, ?, ?, ?, ?, ?)",
+                [(c.id, c.task, c.length, c.method, c.model, c.samples) for c in cells],
+            )
+
+    def begin_session(self, provenance: Mapping[str, Json], started: str) -> None:
+        """Notes one start of the command."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO session (started, provenance) VALUES (?, ?)",
+                (started, _dump(provenance)),
+            )
+
+    def add_turn(self, cell: int, idx: int, number: int, request: str, turn: Turn) -> None:
+        """Commits one finished turn; `request` is the hash of what was asked."""
+        with self._transaction() as db:
+            # A turn of a changed request replaces the stale one and all that followed it.
+            db.execute(
+                "DELETE FROM turn WHERE cell = ? AND idx = ? AND turn >= ?", (cell, idx, number)
+            )
+            db.execute(
+                "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(cell, idx, number, request, turn.tag, turn.reply, turn.finish_reason),
+                    *(turn.prompt_tokens, turn.completion_tokens, turn.seconds),
+                ),
+            )
+
+    def finish_sample(
+        self,
+        cell: int,
+        sample: Sample,
+        ending: Answer | Failure,
+        scores: Mapping[str, Mapping[str, float]],
+    ) -> None:
+        """Commits how a sample ended, with its scores; replaces an earlier failure."""
+        answer = ending if isinstance(ending, Answer) else None
+        failure = ending if isinstance(ending, Failure) else None
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(cell, sample.index, sample.id, "ok" if answer else "error"),
+                    *((failure.kind, failure.message) if failure else (None, None)),
+                    *(sample.problem.question, _dump(list(sample.golds))),
+                    *((answer.reply, answer.prediction) if answer else (None, None)),
+                    *(answer.truncated_tokens if answer else 0, _dump(dict(sample.meta))),
+                ),
+            )
+            db.execute("DELETE FROM score WHERE cell = ? AND idx = ?", (cell, sample.index))
+            db.executemany(
+                "INSERT INTO score VALUES (?, ?, ?, ?, ?)",
+                [
+                    (cell, sample.index, profile, metric, value)
+                    for profile, metrics in scores.items()
+                    for metric, value in metrics.items()
+                ],
+            )
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any] | None:
+        """The settings of the run, None if it was never set up."""
+        with self._guarded():
+            row = self._db.execute("SELECT value FROM run WHERE key = 'settings'").fetchone()
+        return json.loads(row[0]) if row else None
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Every start of the command: `started` (UTC) and the provenance."""
+        with self._guarded():
+            rows = self._db.execute("SELECT started, provenance FROM session ORDER BY id")
+            return [{"started": started, **json.loads(value)} for started, value in rows]
+
+    def cells(self) -> list[Cell]:
+        """The cells of the run, in the order of the plan."""
+        with self._guarded():
+            return [Cell(*row) for row in self._db.execute("SELECT * FROM cell ORDER BY id")]
+
+    def done(self) -> set[tuple[int, int]]:
+        """(cell, index) of every sample that ended well. A failed one is owed again."""
+        with self._guarded():
+            return set(self._db.execute("SELECT cell, idx FROM sample WHERE status = 'ok'"))
+
+    def turns_of(self, cell: int, idx: int) -> list[tuple[str, Turn]]:
+        """(request hash, turn) of the stored turns of a sample, in order, prompts left out."""
+        with self._guarded():
+            rows = self._db.execute(
+                "SELECT request, tag, reply, finish_reason, prompt_tokens, completion_tokens,"
+                " seconds FROM turn WHERE cell = ? AND idx = ? ORDER BY turn",
+                (cell, idx),
+            ).fetchall()
+        return [(request, Turn(tag, (), *rest)) for request, tag, *rest in rows]
+
+    def sample_rows(self) -> Iterator[dict[str, Any]]:
+        """One row a finished sample, as `run.py export` writes it. `scores` is {profile:
+        {metric: value}}; `cut_turns` counts replies that the token budget cut."""
+        query = "SELECT profile, metric, value FROM score WHERE cell = ? AND idx = ?"
+        for row in self._rows(SAMPLE_ROWS):
+            scores: dict[str, dict[str, float]] = {}
+            with self._guarded():
+                for profile, metric, value in self._db.execute(query, (row.pop("cell"), row["index"])):
+                    scores.setdefault(profile, {})[metric] = value
+            golds, meta = json.loads(row["golds"]), json.loads(row["meta"])
+            yield row | {"golds": golds, "meta": meta, "scores": scores}
+
+    def turn_rows(self) -> Iterator[dict[str, Any]]:
+        """One row a turn, as `run.py export --turns` writes it."""
+        return self._rows(TURN_ROWS)
+
+    def _rows(self, query: str) -> Iterator[dict[str, Any]]:
+        with self._guarded():
+            cursor = self._db.execute(query)
+            names = [column[0] for column in cursor.description]
+            for row in cursor:
+                yield dict(zip(names, row, strict=True))
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -1,0 +1,83 @@
+"""The chat of one rollout in a sweep: what is stored is replayed, the rest is asked and stored."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, replace
+
+from benchmarks.admission import Admission
+from benchmarks.store import Store
+from core.types import Message, Sampling, Turn
+
+Ask = Callable[..., Awaitable[Turn]]
+"""`async (messages, *, max_tokens, sampling, tag) -> Turn`, a client bound to a model."""
+
+CHARS_PER_TOKEN = 3.5
+"""English text in current vocabularies; only the weight of a request hangs on it."""
+
+
+class StoredChat:
+    """Implements `core.types.Chat` for sample `idx` of cell `cell`.
+
+    A method asks the same turns when it gets the same replies, so a resumed rollout runs
+    from its beginning: each request whose hash equals the stored one is answered from the
+    store, at no cost; from the first other one on, the server is asked.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        cell: int,
+        idx: int,
+        sample_id: str,
+        *,
+        ask: Ask,
+        sampling: Sampling,
+        admission: Admission,
+        on_turn: Callable[[Turn], None],
+    ) -> None:
+        self._store = store
+        self._key = (cell, idx)
+        self._sample_id = sample_id
+        self._ask = ask
+        self._sampling = sampling
+        self._admission = admission
+        self._on_turn = on_turn
+        self._stored = store.turns_of(cell, idx)
+        self._number = 0
+
+    async def __call__(self, messages: Sequence[Message], *, max_tokens: int, tag: str) -> Turn:
+        """See `core.types.Chat`."""
+        number, self._number = self._number, self._number + 1
+        request = request_hash(messages, max_tokens, tag, self._sampling)
+        if number < len(self._stored):
+            known, turn = self._stored[number]
+            if known == request:
+                return replace(turn, messages=tuple(messages))
+            del self._stored[number:]
+        characters = sum(len(message.content) for message in messages)
+        async with self._admission.admit(int(characters / CHARS_PER_TOKEN) + max_tokens):
+            turn = await self._ask(
+                messages, max_tokens=max_tokens, sampling=self._seeded(number), tag=tag
+            )
+        self._store.add_turn(*self._key, number, request, turn)
+        self._on_turn(turn)
+        return turn
+
+    def _seeded(self, number: int) -> Sampling:
+        """The sampling with this turn's own seed, the same at every resume."""
+        if self._sampling.seed is None:
+            return self._sampling
+        words = f"{self._sampling.seed}/{self._sample_id}/{number}"
+        seed = int.from_bytes(hashlib.sha256(words.encode()).digest()[:4], "big") >> 1
+        return replace(self._sampling, seed=seed)
+
+
+def request_hash(
+    messages: Sequence[Message], max_tokens: int, tag: str, sampling: Sampling
+) -> str:
+    """SHA-256 of all that decides a reply, in hex."""
+    parts = [[asdict(m) for m in messages], max_tokens, tag, asdict(sampling)]
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
