@@ -1,0 +1,82 @@
+"""Token counts of haystacks by addition, without tokenizing any haystack.
+
+Where a pre-tokenizer always splits, the ids of a text are the ids of its parts, one after the
+other. Every task joins its units at such places: after a newline and before anything but white
+space, or before a space that follows a visible character. So a prompt's length is the sum of
+its units' lengths, each counted once and remembered.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from core.errors import UsageError
+from core.tokens import Tokenizer
+
+REMEMBERED = 1 << 17
+"""Texts whose count is kept, so that memory does not grow with the number of samples."""
+
+LINE_PROBES = (".\n", "again.\n", "w\n", "7\n", ")\n\n", "a \n", "word.\n\n", "\u6771\n")
+START_PROBES = ("One", "7", "(a)", '"', "\u6771", "\u0301", "-", "<|x|>", "Document")
+
+
+class Meter:
+    """Counts tokens of parts. One per tokenizer: `meter(tokenizer)`."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._counts: dict[str, int] = {}
+        self._require_splits()
+        self.digit_tokens = self._digit_tokens()
+
+    def count(self, text: str) -> int:
+        """Tokens of `text`, remembered."""
+        known = self._counts.get(text)
+        if known is None:
+            if len(self._counts) >= REMEMBERED:
+                self._counts.clear()
+            known = self._counts[text] = len(self.tokenizer.encode(text))
+        return known
+
+    def count_once(self, text: str) -> int:
+        """Tokens of a text that will not be asked for again."""
+        return self.tokenizer.count(text)
+
+    def _require_splits(self) -> None:
+        bad = [
+            (left, right)
+            for left in LINE_PROBES
+            for right in START_PROBES
+            if not self.tokenizer.splits_between(left, right)
+        ]
+        if bad or not self.tokenizer.splits_before_space:
+            where = f"between {bad[0][0]!r} and {bad[0][1]!r}" if bad else "before a space"
+            raise UsageError(
+                f"tokenizer {self.tokenizer.name}: its pre-tokenizer does not always split "
+                f"{where}, so haystacks cannot be measured by addition. Expected one that "
+                "splits at line starts and before spaces (Qwen2, Llama 3 and GPT-2 do)."
+            )
+
+    def _digit_tokens(self) -> int | None:
+        """Tokens of each digit, where digits are always split one by one and cost the same."""
+        digits = "0123456789"
+        split = all(
+            self.tokenizer.splits_between(left, right) for left in digits for right in digits
+        )
+        costs = {self.count(digit) for digit in digits}
+        return costs.pop() if split and len(costs) == 1 else None
+
+
+@lru_cache(maxsize=4)
+def meter(tokenizer: Tokenizer) -> Meter:
+    """The tokenizer's meter, kept between samples."""
+    return Meter(tokenizer)
+
+
+def too_short(task: str, length: int, least: int, tokenizer: Tokenizer) -> UsageError:
+    """The error for a length that cannot hold the task's fixed parts and one unit."""
+    return UsageError(
+        f"{task}: length {length} is too short for this sample. The question, what is hidden, "
+        f"the smallest haystack and the reply budget take {least} tokens with tokenizer "
+        f"{tokenizer.name}: ask for at least {least}."
+    )

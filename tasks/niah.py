@@ -1,0 +1,228 @@
+"""Needles in a haystack: RULER's eight niah tasks and their variants without essays.
+
+Source: RULER (Hsieh et al. 2024, arXiv:2404.06654), section 3 and appendix B; generator
+https://github.com/NVIDIA/RULER/blob/main/scripts/data/synthetic/niah.py. The question's form
+is MemAgent's (arXiv:2507.02259, section 4; context and question are separate there).
+
+A needle is `One of the special magic numbers for {key} is: {value}.` The haystack is a noise
+line repeated, or further needles, or Paul Graham's essays. Worked example (niah_single_1):
+
+    context   The grass is green. ... There and back again.
+              One of the special magic numbers for weak-jeweller is: 2166941.
+              The grass is green. ... There and back again.
+    question  A special magic number is hidden within the following text. Make sure to
+              memorize it. What is the special magic number for weak-jeweller mentioned in
+              the provided text?
+    golds     2166941
+
+Differences from RULER, all without effect on a cell's mean: each sample is filled to the
+length by itself (there, a cell's samples share one number of units, and fall short); keys of
+a sample are distinct, and no line of a needle haystack has the key that is asked for; values
+of a sample are distinct.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Literal
+
+from core.context import Context
+from core.tokens import Tokenizer
+from core.types import Evidence, Json, Match, Problem, Sample
+from tasks.corpora import Corpora
+from tasks.lines import NOISE, Inserted, Repeated, insertion_points
+from tasks.measure import Meter, meter, too_short
+from tasks.needles import Kind, draw_distinct, fill_with_needles, needle_text
+from tasks.task import sample_id, sample_rng
+from tasks.words import lexicon
+
+MAGIC = {
+    False: "Some special magic {kind} are hidden within the following text. "
+    "Make sure to memorize it.",
+    True: "A special magic {kind} is hidden within the following text. Make sure to memorize it.",
+}
+QUIZ = " I will quiz you about the {kind} afterwards.\n"
+QUESTION = {
+    False: "What are all the special magic {kind} for {query} mentioned in the provided text?",
+    True: "What is the special magic {kind} for {query} mentioned in the provided text?",
+}
+ANSWER_PREFIX = {
+    False: " The special magic {kind} for {query} mentioned in the provided text are",
+    True: " The special magic {kind} for {query} mentioned in the provided text is",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Needle:
+    """One hidden fact and the sentence that tells it."""
+
+    key: str
+    value: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The texts around a context in RULER's prompt, and MemAgent's question."""
+
+    before: str
+    after: str
+    answer_prefix: str
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hay:
+    """A filled haystack. `places[i]` is the piece index of needle i, `depths[i]` the share of
+    haystack units before it; `tokens` counts the context and the newline after it."""
+
+    pieces: Sequence[str]
+    separator: str
+    places: Sequence[int]
+    depths: Sequence[float]
+    units: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Niah:
+    """One needle task. Fields are RULER's: kinds of key and value, how many keys are hidden,
+    how many values each has, how many keys are asked for."""
+
+    name: str
+    summary: str
+    haystack: Literal["noise", "needle", "essay"]
+    key_kind: Kind = "words"
+    value_kind: Kind = "numbers"
+    keys: int = 1
+    values: int = 1
+    queries: int = 1
+    generation_tokens: int = 128
+    source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, niah; PROTOCOL 2.2"
+    match: ClassVar[Match] = "all"
+
+    @property
+    def parameters(self) -> Mapping[str, Json]:
+        settings = asdict(self)
+        return {k: v for k, v in settings.items() if k not in ("name", "summary")}
+
+    def sample(
+        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
+    ) -> Sample:
+        """See `tasks.task.Task.sample`. Unit: a noise line, a needle line, a word of essay."""
+        rng = sample_rng(self.name, self.parameters, length, seed, index)
+        needles, asked_keys = self._draw_needles(rng)
+        frame = self._frame(asked_keys)
+        measure = meter(tokenizer)
+        around = measure.count_once(frame.before) + measure.count_once(
+            frame.after.removeprefix("\n") + frame.answer_prefix
+        )
+        hay = self._fill(rng, needles, length - self.generation_tokens - around, measure, corpora)
+        if (least := around + hay.tokens + self.generation_tokens) > length:
+            raise too_short(self.name, length, least, tokenizer)
+        asked = [i for key in asked_keys for i, n in enumerate(needles) if n.key == key]
+        materials = {"tokenizer": tokenizer.fingerprint, "words": lexicon().fingerprint}
+        if self.haystack == "essay":
+            raise corpora.essays_missing()
+        return Sample(
+            id=sample_id(self.name, self.parameters, length, seed, index, materials),
+            task=self.name,
+            index=index,
+            problem=Problem(Context(hay.pieces, hay.separator), frame.question),
+            golds=tuple(needles[i].value for i in asked),
+            match=self.match,
+            evidence=tuple(
+                Evidence(hay.places[i], 0, len(needles[i].text), needles[i].text) for i in asked
+            ),
+            meta={
+                "keys": list(asked_keys),
+                "values": [needles[i].value for i in asked],
+                "depths": [hay.depths[i] for i in asked],
+                "units": hay.units,
+                "context_tokens": hay.tokens - _newline_tokens(hay, measure),
+                "prompt_tokens": around + hay.tokens,
+                "ruler_before": frame.before,
+                "ruler_after": frame.after,
+                "answer_prefix": frame.answer_prefix,
+            },
+        )
+
+    def _draw_needles(self, rng: random.Random) -> tuple[list[Needle], list[str]]:
+        """The needles in the order of drawing, and the keys asked for in question order."""
+        count = max(self.keys, self.queries)
+        keys = draw_distinct(self.key_kind, rng, count)
+        values = draw_distinct(self.value_kind, rng, count * self.values)
+        needles = [
+            Needle(key, value, needle_text(self.value_kind, key, value))
+            for i, key in enumerate(keys)
+            for value in values[i * self.values : (i + 1) * self.values]
+        ]
+        return needles, [keys[i] for i in rng.sample(range(count), self.queries)]
+
+    def _frame(self, asked_keys: Sequence[str]) -> Frame:
+        single = self.queries * self.values == 1
+        kind = self.value_kind.removesuffix("s") if single else self.value_kind
+        query = asked_keys[0]
+        if len(asked_keys) > 1:
+            query = ", ".join(asked_keys[:-1]) + ", and " + asked_keys[-1]
+        magic = MAGIC[single].format(kind=kind)
+        question = QUESTION[single].format(kind=kind, query=query)
+        return Frame(
+            before=magic + QUIZ.format(kind=kind),
+            after="\n" + question,
+            answer_prefix=ANSWER_PREFIX[single].format(kind=kind, query=query),
+            question=f"{magic} {question}",
+        )
+
+    def _fill(
+        self,
+        rng: random.Random,
+        needles: Sequence[Needle],
+        room: int,
+        measure: Meter,
+        corpora: Corpora,
+    ) -> Hay:
+        """The fullest haystack that fits `room` tokens with its needles, or the least one."""
+        if self.haystack == "essay":
+            raise corpora.essays_missing()
+        hidden = sum(measure.count_once(needle.text + "\n") for needle in needles)
+        base: Sequence[str]
+        if self.haystack == "noise":
+            line = measure.count(NOISE + "\n")
+            base = Repeated(NOISE, max((room - hidden) // line, len(needles)))
+            tokens = hidden + line * len(base)
+        else:
+            base, used = fill_with_needles(
+                rng,
+                self.key_kind,
+                self.value_kind,
+                room - hidden,
+                {needle.key for needle in needles},
+                measure,
+                least=len(needles),
+            )
+            tokens = hidden + used
+        places = insertion_points(rng, len(base), len(needles))
+        # RULER shuffles the needles by one permutation for the whole cell; here each sample
+        # has its own.
+        rng.shuffle(places)
+        inserted = {place: n.text for place, n in zip(places, needles, strict=True)}
+        needles_before = [sum(p < place for p in places) for place in places]
+        return Hay(
+            pieces=Inserted(base, inserted),
+            separator="\n",
+            places=places,
+            depths=[
+                (place - n) / len(base) for place, n in zip(places, needles_before, strict=True)
+            ],
+            units=len(base),
+            tokens=tokens,
+        )
+
+
+def _newline_tokens(hay: Hay, measure: Meter) -> int:
+    """Tokens that the newline after the context adds to the prompt."""
+    end = hay.separator + hay.pieces[-1]
+    return measure.count_once(end + "\n") - measure.count_once(end)

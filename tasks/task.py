@@ -1,0 +1,90 @@
+"""What every task of the registry offers, and how its samples are made reproducible.
+
+A sample is a function of (task, parameters, length, seed, index) and of nothing else: it can
+be made alone, in any order, on any number of workers. Each has a random generator of its own,
+seeded from a hash of those five. Its id also covers what the bytes depend on besides: the
+tokenizer that measured the length, and the corpora.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from core.errors import UsageError
+from core.tokens import Tokenizer
+from core.types import Json, Match, Sample
+from tasks.corpora import Corpora
+
+GENERATION = 1
+"""Part of every seed and id. Raise it when a change gives other bytes for the same seed."""
+
+
+class Task(Protocol):
+    """A task makes samples of any length. Frozen: another setting is another task.
+
+    `match` says how the golds count, `generation_tokens` is RULER's reply budget, `source`
+    the paper's section or address. `parameters` is all that shapes a sample besides
+    (length, seed, index), as JSON.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def summary(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def match(self) -> Match: ...
+    @property
+    def generation_tokens(self) -> int: ...
+    @property
+    def parameters(self) -> Mapping[str, Json]: ...
+
+    def sample(
+        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
+    ) -> Sample:
+        """Sample number `index` (from 0) of the cell.
+
+        `length`: tokens of RULER's whole prompt, answer prefix included, plus
+        `generation_tokens`. The sample never exceeds it, and falls short of it by less than
+        one haystack unit (a line, a word of essay, a document).
+
+        Raises:
+            UsageError: the length is too small for the task; the text names the least one.
+            DataMissing: the task needs a corpus file that is not there.
+        """
+        ...
+
+
+def sample_rng(
+    task: str, parameters: Mapping[str, Json], length: int, seed: int, index: int
+) -> random.Random:
+    """The sample's own random generator."""
+    if index < 0:
+        raise UsageError(f"sample index: got {index}, expected 0 or more")
+    key = _digest([GENERATION, task, dict(parameters), length, seed, index])
+    return random.Random(int(key, 16))
+
+
+def sample_id(
+    task: str,
+    parameters: Mapping[str, Json],
+    length: int,
+    seed: int,
+    index: int,
+    materials: Mapping[str, str],
+) -> str:
+    """Content hash of a sample: 64 hexadecimal digits.
+
+    `materials`: name -> SHA-256 of what the bytes depend on (tokenizer, corpora).
+    """
+    return _digest([GENERATION, task, dict(parameters), length, seed, index, dict(materials)])
+
+
+def _digest(value: Sequence[object]) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
