@@ -55,7 +55,7 @@ def lexicon() -> Lexicon:
     """The word lists of the installed wonderwords package, read once."""
     lists = tuple(_read(f"{kind}list.txt") for kind in ("adjective", "noun", "verb"))
     text = "\n\n".join("\n".join(words) for words in lists)
-    return Lexicon(*lists, hashlib.sha256(text.encode()).hexdigest())
+    return Lexicon(lists[0], lists[1], lists[2], hashlib.sha256(text.encode()).hexdigest())
 
 
 def _read(name: str) -> tuple[str, ...]:
