@@ -1,0 +1,229 @@
+"""The plan of a run: a suite, the flags on top of it, and what they resolve to."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.methods import METHODS, method_settings
+from benchmarks.provenance import weights_hash
+from benchmarks.store import Cell
+from benchmarks.suite import CellBlock, Suite, one_of
+from core.errors import SettingsChanged, UsageError
+from core.tokens import Tokenizer
+from core.types import Json, Sampling, Scalar
+from serving.catalogue import ModelEntry, find_model
+from tasks.corpora import Corpora
+from tasks.registry import TASKS, find_task
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Flags of `run.py sweep` that change what a suite asks for. None leaves it as it is."""
+
+    models: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    tasks: tuple[str, ...] | None = None
+    lengths: tuple[int, ...] | None = None
+    samples: int | None = None
+    seed: int | None = None
+    endpoint: str | None = None
+    tokenizer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """A model of the run. `entry` is None where only the endpoint knows the model."""
+
+    name: str
+    entry: ModelEntry | None
+    tokenizer: Tokenizer
+    sampling: Sampling
+    methods: Mapping[str, Mapping[str, Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will do. `settings` is all of it that decides results, as JSON: the same
+    settings give the same samples, prompts and, where decoding is greedy, scores."""
+
+    suite: str
+    seed: int
+    cells: tuple[Cell, ...]
+    models: Mapping[str, ModelPlan]
+    corpora: Corpora
+    settings: dict[str, Json]
+
+
+def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
+    """Resolves and checks everything before the first request is sent.
+
+    Raises:
+        UsageError: an unknown name or setting, or a cell that cannot be made.
+        DataMissing: a task's corpus is not there.
+    """
+    if overrides.samples is not None and overrides.samples < 1:
+        raise UsageError(f"--samples: got {overrides.samples}, expected at least 1")
+    seed = suite.seed if overrides.seed is None else overrides.seed
+    methods = overrides.methods or suite.methods
+    for method in methods:
+        if method not in METHODS:
+            raise UsageError(f"method {method!r}: {one_of(method, list(METHODS))}")
+    models = {
+        name: _model_plan(name, methods, suite, overrides, seed)
+        for name in overrides.models or suite.models
+    }
+    corpora = Corpora(data)
+    blocks = _overridden(suite.cells, overrides)
+    cells = tuple(_cells(blocks, methods, tuple(models)))
+    _try_each(cells, models, seed, corpora)
+    settings: dict[str, Json] = {
+        "suite": suite.name,
+        "seed": seed,
+        "endpoint": overrides.endpoint is not None,
+        "models": {name: _model_settings(plan) for name, plan in models.items()},
+        "tasks": {task: dict(TASKS[task].parameters) for task in sorted({c.task for c in cells})},
+        "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in cells],
+        "data": dict(corpora.fingerprints()),
+    }
+    return Plan(suite.name, seed, cells, models, corpora, settings)
+
+
+def check_unchanged(stored: Mapping[str, Any], wanted: Mapping[str, Any], run_dir: Path) -> None:
+    """A run goes on only with the settings that it began with.
+
+    Raises:
+        SettingsChanged: with a diff of what changed.
+    """
+    if stored == wanted:
+        return
+    lines = difflib.unified_diff(
+        *(json.dumps(s, indent=1, sort_keys=True).splitlines() for s in (stored, wanted)),
+        *("this run", "this command"),
+        lineterm="",
+        n=1,
+    )
+    raise SettingsChanged(
+        f"{run_dir} holds a run with other settings:\n" + "\n".join(lines) + "\n"
+        "Give the settings that the run began with, or another --out."
+    )
+
+
+def _model_plan(
+    name: str, methods: tuple[str, ...], suite: Suite, overrides: Overrides, seed: int
+) -> ModelPlan:
+    entry = _catalogued(name, overrides.endpoint)
+    if overrides.tokenizer:
+        tokenizer = Tokenizer.load(overrides.tokenizer)
+    elif entry:
+        tokenizer = Tokenizer.load(entry.location, entry.revision)
+    else:
+        raise UsageError(
+            f"model {name!r} is not in the catalogue: give --tokenizer, the folder of its "
+            "tokenizer.json, so that contexts can be cut into chunks of its tokens."
+        )
+    sampling = replace(entry.sampling if entry else Sampling(), seed=seed)
+    return ModelPlan(
+        name,
+        entry,
+        tokenizer,
+        replace(sampling, **suite.sampling),  # type: ignore[arg-type]
+        {
+            method: method_settings(
+                method, _budget(entry, method), suite.method_settings.get(method, {})
+            )
+            for method in methods
+        },
+    )
+
+
+def _catalogued(name: str, endpoint: str | None) -> ModelEntry | None:
+    try:
+        return find_model(name)
+    except UsageError:
+        if endpoint is None:
+            raise
+        return None
+
+
+def _budget(entry: ModelEntry | None, method: str) -> dict[str, Scalar]:
+    """The catalogue's settings of a method for a model."""
+    if entry is None or method not in ("memagent", "full_context"):
+        return {}
+    budget: dict[str, Scalar] = getattr(entry, method).model_dump()
+    # The catalogue sizes the window with it; for the method a memory is a reply.
+    budget.pop("memory_tokens", None)
+    return budget
+
+
+def _model_settings(plan: ModelPlan) -> dict[str, Json]:
+    entry = plan.entry
+    return {
+        "source": entry.source if entry else None,
+        "published_name": entry.published_name if entry else None,
+        "demonstration": entry.is_local if entry else False,
+        "window": entry.window_tokens if entry else None,
+        "weights": weights_hash(Path(entry.location)) if entry and entry.is_local else None,
+        "tokenizer": plan.tokenizer.fingerprint,
+        "sampling": asdict(plan.sampling),
+        "methods": {name: dict(settings) for name, settings in plan.methods.items()},
+    }
+
+
+def _overridden(blocks: tuple[CellBlock, ...], overrides: Overrides) -> list[CellBlock]:
+    """The suite's blocks under --tasks, --lengths and --samples.
+
+    A length or task of the suite keeps its own number of samples; a new one takes the
+    number of the first block.
+    """
+    known_lengths = {length for block in blocks for length in block.lengths}
+    lengths, tasks = overrides.lengths, overrides.tasks
+    chosen: list[CellBlock] = []
+    for number, block in enumerate(blocks):
+        new = [n for n in lengths or () if n not in known_lengths] if number == 0 else []
+        kept = [n for n in block.lengths if lengths is None or n in lengths] + new
+        if kept:
+            chosen.append(
+                CellBlock(
+                    tasks=tasks or block.tasks,
+                    lengths=tuple(kept),
+                    samples=overrides.samples or block.samples,
+                )
+            )
+    return chosen
+
+
+def _cells(
+    blocks: list[CellBlock], methods: tuple[str, ...], models: tuple[str, ...]
+) -> Iterator[Cell]:
+    seen = set()
+    for block in blocks:
+        for task in block.tasks:
+            find_task(task)
+        for length in block.lengths:
+            for task in block.tasks:
+                for model in models:
+                    for method in methods:
+                        key = (task, length, method, model)
+                        if key in seen:
+                            raise UsageError(f"the suite names the cell {key} twice")
+                        seen.add(key)
+                        yield Cell(len(seen) - 1, *key, block.samples)
+
+
+def _try_each(
+    cells: tuple[Cell, ...], models: Mapping[str, ModelPlan], seed: int, corpora: Corpora
+) -> None:
+    """Makes a sample of each task at its shortest length, so that a missing corpus or an
+    impossible length is told before a pool is started."""
+    shortest: dict[tuple[str, str], int] = {}
+    for cell in cells:
+        key = (cell.task, cell.model)
+        shortest[key] = min(cell.length, shortest.get(key, cell.length))
+    for (task, model), length in shortest.items():
+        tokenizer = models[model].tokenizer
+        TASKS[task].sample(0, length, seed=seed, tokenizer=tokenizer, corpora=corpora)

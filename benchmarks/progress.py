@@ -1,0 +1,100 @@
+"""What a sweep shows while it runs: a live panel on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from core.types import Turn
+
+LINE_EVERY_S = 15.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened since this start of the command; `done` and `cells_done` count what
+    earlier starts finished, too. `work` is in estimated prompt tokens."""
+
+    samples: int
+    cells: int
+    work: float
+    done: int = 0
+    cells_done: int = 0
+    errors: int = 0
+    turns: int = 0
+    tokens: int = 0
+    work_done: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+
+
+class Progress:
+    """A context manager; `turn` and `sample` are told of each as it ends."""
+
+    def __init__(self, counts: Counts, console: Console | None = None) -> None:
+        self.counts = counts
+        self._console = console or Console(stderr=True)
+        self._live = Live(
+            get_renderable=self.panel, console=self._console, refresh_per_second=2, transient=True
+        )
+        self._next_line = time.monotonic() + LINE_EVERY_S
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+        self._console.print(self.line(), highlight=False)
+
+    def turn(self, turn: Turn) -> None:
+        """A turn came from the server."""
+        self.counts.turns += 1
+        self.counts.tokens += turn.prompt_tokens + turn.completion_tokens
+        if not self._console.is_terminal and time.monotonic() > self._next_line:
+            self._next_line = time.monotonic() + LINE_EVERY_S
+            self._console.print(self.line(), highlight=False)
+
+    def sample(self, work: float, *, failed: bool, cell_done: bool) -> None:
+        """A sample ended."""
+        self.counts.work_done += work
+        self.counts.done += 1
+        self.counts.errors += failed
+        self.counts.cells_done += cell_done
+
+    def line(self) -> str:
+        """Everything in one line."""
+        c = self.counts
+        elapsed = max(time.monotonic() - c.started, 1e-6)
+        return (
+            f"cells {c.cells_done}/{c.cells}  samples {c.done}/{c.samples}  "
+            f"{c.turns / elapsed:.1f} turns/s  {c.tokens / elapsed:,.0f} tokens/s  "
+            f"errors {c.errors}  left {self._left(elapsed)}"
+        )
+
+    def panel(self) -> Table:
+        """The live panel: a bar of the work done above the line."""
+        table = Table.grid()
+        share = min(self.counts.work_done / self.counts.work, 1.0) if self.counts.work else 1.0
+        filled = round(share * 40)
+        table.add_row(f"[green]{'━' * filled}[/][dim]{'━' * (40 - filled)}[/] {share:4.0%}")
+        table.add_row(self.line())
+        return table
+
+    def _left(self, elapsed: float) -> str:
+        c = self.counts
+        if not c.turns:
+            return "?"
+        # Samples in flight count through their tokens, so that long ones show from the start.
+        # The estimate of the work leaves out templates and replies: their share is measured.
+        progress = max(c.work_done, min(c.tokens * 0.75, c.work))
+        seconds = max(c.work - progress, 0) * elapsed / max(progress, 1)
+        return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"

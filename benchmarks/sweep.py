@@ -1,0 +1,208 @@
+"""The sweep: every owed sample of a plan, through a pool or an endpoint, into the store."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from benchmarks.admission import Admission
+from benchmarks.ledger import LedgerRow, ledger
+from benchmarks.methods import make_method
+from benchmarks.plan import ModelPlan, Plan, check_unchanged
+from benchmarks.progress import Counts, Progress
+from benchmarks.provenance import command_line, provenance
+from benchmarks.store import Cell, Store
+from benchmarks.stored_chat import Ask, StoredChat
+from core.errors import HarnessError, ServerDied
+from core.rollout import rollout
+from core.types import Answer, Method, Sample
+from serving.client import Client
+from tasks.registry import TASKS
+from tasks.scoring import score_answer
+
+
+class Server(Protocol):
+    """Where a model answers while the context manager is open."""
+
+    def __call__(self, model: ModelPlan) -> AbstractContextManager[Client]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`concurrency`: samples in work at once. `tokens_in_flight`: prompt and reply budget
+    of all requests at the server; None takes TOKENS_PER_REQUEST for each sample."""
+
+    concurrency: int
+    tokens_in_flight: int | None = None
+
+
+TOKENS_PER_REQUEST = 8192
+"""MemAgent's window: a pool sized for `concurrency` agents holds so many tokens for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One owed sample. `work` is its estimated prompt tokens."""
+
+    cell: Cell
+    index: int
+    work: float
+
+
+def sweep(
+    plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]
+) -> list[LedgerRow]:
+    """Runs what is owed, and returns the ledger of the whole run.
+
+    Models run one after another, each with the whole machine; the samples of a model's
+    cells run together, the longest first, so that the pool stays full to the end.
+
+    Raises:
+        SettingsChanged: the folder holds a run with other settings.
+        HarnessError: a fatal one. All finished turns are kept; the same command goes on.
+        KeyboardInterrupt: stopped by Ctrl-C or a TERM signal; likewise.
+    """
+    with Store.write(run_dir) as store, _term_as_interrupt():
+        stored = store.settings()
+        if stored is None:
+            store.set_up(plan.settings, plan.cells)
+        else:
+            check_unchanged(stored, plan.settings, run_dir)
+        store.begin_session(provenance(command_line()), datetime.now(UTC).isoformat("T", "seconds"))
+        jobs = {name: _owed(plan, name, store) for name in plan.models}
+        with Progress(_counts(plan, store, jobs)) as progress:
+            for name, model in plan.models.items():
+                if jobs[name]:
+                    with server(model) as client:
+                        run = _Run(plan, model, store, progress, limits[name])
+                        asyncio.run(run.all(jobs[name], client))
+        return ledger(store)
+
+
+class _Run:
+    """One model's part of a sweep."""
+
+    def __init__(
+        self, plan: Plan, model: ModelPlan, store: Store, progress: Progress, limits: Limits
+    ) -> None:
+        self.plan = plan
+        self.model = model
+        self.store = store
+        self.progress = progress
+        self.limits = limits
+        self.admission = Admission(
+            limits.tokens_in_flight or limits.concurrency * TOKENS_PER_REQUEST
+        )
+        self.methods: dict[str, Method] = {
+            name: make_method(name, model.tokenizer, settings)
+            for name, settings in model.methods.items()
+        }
+
+    async def all(self, jobs: list[Job], client: Client) -> None:
+        """Works off the jobs with `concurrency` workers; the first fatal error stops all."""
+        left = {job.cell.id: 0 for job in jobs}
+        for job in jobs:
+            left[job.cell.id] += 1
+        queue = iter(jobs)
+        async with client:
+            ask = partial(client.turn, self.model.name)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(min(self.limits.concurrency, len(jobs))):
+                        group.create_task(self._worker(queue, left, ask))
+            except* HarnessError as errors:
+                first: BaseException = errors
+                while isinstance(first, BaseExceptionGroup):
+                    first = first.exceptions[0]
+                raise first from None
+
+    async def _worker(self, queue: Iterator[Job], left: dict[int, int], ask: Ask) -> None:
+        for job in queue:
+            failed = await self._one(job, ask)
+            left[job.cell.id] -= 1
+            self.progress.sample(job.work, failed=failed, cell_done=not left[job.cell.id])
+
+    async def _one(self, job: Job, ask: Ask) -> bool:
+        """Runs, scores and stores one sample; True if it failed."""
+        sample = await asyncio.to_thread(self._sample, job)
+        chat = StoredChat(
+            self.store,
+            job.cell.id,
+            job.index,
+            sample.id,
+            ask=ask,
+            sampling=self.model.sampling,
+            admission=self.admission,
+            on_turn=self.progress.turn,
+        )
+        trajectory = await rollout(sample, self.methods[job.cell.method], chat)
+        ending = trajectory.answer or trajectory.failure
+        if ending is None:
+            raise ServerDied(f"sample {sample.id} ended with neither an answer nor an error")
+        answer = ending if isinstance(ending, Answer) else None
+        scores = score_answer(answer, sample.golds, sample.match)
+        self.store.finish_sample(job.cell.id, sample, ending, scores)
+        return answer is None
+
+    def _sample(self, job: Job) -> Sample:
+        return TASKS[job.cell.task].sample(
+            job.index,
+            job.cell.length,
+            seed=self.plan.seed,
+            tokenizer=self.model.tokenizer,
+            corpora=self.plan.corpora,
+        )
+
+
+def _owed(plan: Plan, model: str, store: Store) -> list[Job]:
+    """The model's samples that have not ended well, the longest first."""
+    done = store.done()
+    jobs = [
+        Job(cell, index, _work(plan.models[model], cell))
+        for cell in plan.cells
+        if cell.model == model
+        for index in range(cell.samples)
+        if (cell.id, index) not in done
+    ]
+    return sorted(jobs, key=lambda job: (-job.work, job.cell.id, job.index))
+
+
+def _work(model: ModelPlan, cell: Cell) -> float:
+    """Prompt tokens that a sample costs, roughly: for order and for the time left."""
+    limit = model.methods[cell.method].get("input_tokens")
+    return float(min(cell.length, limit) if isinstance(limit, int) else cell.length)
+
+
+def _counts(plan: Plan, store: Store, jobs: dict[str, list[Job]]) -> Counts:
+    owed = [job for model_jobs in jobs.values() for job in model_jobs]
+    total = sum(cell.samples for cell in plan.cells)
+    open_cells = {job.cell.id for job in owed}
+    return Counts(
+        samples=total,
+        cells=len(plan.cells),
+        work=sum(job.work for job in owed),
+        done=total - len(owed),
+        cells_done=len(plan.cells) - len(open_cells),
+    )
+
+
+@contextmanager
+def _term_as_interrupt() -> Iterator[None]:
+    """A TERM signal stops a sweep the way Ctrl-C does."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

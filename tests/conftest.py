@@ -1,0 +1,61 @@
+"""Pieces that many tests use: a small real tokenizer, scripted chats, the shared data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from core.context import Context
+from core.tokens import Tokenizer
+from core.types import Message, Problem, Sample, Turn
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    """A byte-level BPE tokenizer with a ChatML template, trained here on a few sentences."""
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<|im_start|>", "<|im_end|>"],
+        show_progress=False,
+    )
+    backend.train_from_iterator(
+        ["The grass is green. The sky is blue. One of the special magic numbers"] * 4, trainer
+    )
+    return Tokenizer(json.loads(backend.to_str()), CHAT_TEMPLATE, "test")
+
+
+class ScriptedChat:
+    """Answers with what `reply` makes of (messages, tag), and keeps what it was asked."""
+
+    def __init__(self, reply: Callable[[str, str], str]) -> None:
+        self.reply = reply
+        self.asked: list[tuple[str, str, int]] = []
+
+    async def __call__(self, messages: Sequence[Message], *, max_tokens: int, tag: str) -> Turn:
+        content = messages[-1].content
+        self.asked.append((content, tag, max_tokens))
+        reply = self.reply(content, tag)
+        return Turn(tag, tuple(messages), reply, "stop", len(content), len(reply), 0.0)
+
+
+def make_sample(pieces: Sequence[str], question: str = "What?", index: int = 0) -> Sample:
+    """A sample of given pieces, golds ('gold',)."""
+    problem = Problem(Context(pieces), question)
+    return Sample(f"id{index}", "t", index, problem, ("gold",), "any")
