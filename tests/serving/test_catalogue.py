@@ -1,0 +1,85 @@
+import csv
+
+import pytest
+
+from core.errors import DataMissing, UsageError
+from core.types import GREEDY
+from serving.catalogue import REPOSITORY, find_model, load_catalogue
+
+OTHERS_OWN = {"MemAgent-3B", "MemAgent-7B"}  # trained by GRU-Mem's authors, not public
+
+
+def test_every_published_model_with_public_weights_has_an_entry():
+    with (REPOSITORY / "results/published/published.csv").open(encoding="utf-8") as file:
+        published = {row["model"] for row in csv.DictReader(file)}
+    known = {entry.published_name for entry in load_catalogue().values()} - {None}
+
+    assert known <= published
+    assert {m for m in published - known if "GRU-Mem" not in m} == OTHERS_OWN
+
+
+def test_published_hosting_is_as_the_protocol_says():
+    models = load_catalogue()
+
+    assert {n: m.tensor_parallel for n, m in models.items() if m.tensor_parallel > 1} == {
+        "rl-memagent-14b": 2,
+        "qwenlong-l1-32b": 4,
+        "ds-distill-qwen-14b": 2,
+        "ds-distill-qwen-32b": 4,
+        "qwen2.5-7b-instruct-1m": 2,
+        "qwen2.5-14b-instruct-1m": 4,
+        "qwen2.5-14b-instruct-yarn": 2,
+        "qwen2.5-32b-instruct-yarn": 4,
+        "qwen2.5-14b-instruct": 2,
+        "qwen2.5-32b-instruct": 4,
+    }
+    assert {n for n, m in models.items() if m.hf_overrides} == {
+        f"qwen2.5-{size}b-instruct-yarn" for size in (7, 14, 32)
+    }
+    assert models["qwenlong-l1-32b"].concurrency == 128
+    assert models["rl-memagent-7b"].concurrency == 256
+    assert models["rl-memagent-7b"].memagent.chunk_tokens == 5000
+    assert models["rl-memagent-7b"].memagent.context_cap is None
+    assert models["qwen2.5-7b-instruct-yarn"].full_context.input_tokens == 120_000
+    assert models["qwen2.5-7b-instruct-1m"].full_context.input_tokens == 990_000
+    assert models["rl-memagent-7b"].sampling.temperature == 0.7
+
+
+def test_pocket_is_greedy_and_its_budgets_fill_its_window():
+    pocket = find_model("pocket")
+
+    assert pocket.sampling == GREEDY
+    assert pocket.full_context.input_tokens + pocket.full_context.output_tokens == 1024
+    assert pocket.cpu is not None
+
+
+def test_an_unknown_name_lists_close_ones():
+    with pytest.raises(UsageError, match=r"Did you mean .*rl-memagent-7b"):
+        find_model("RL-MemAgent-7B")
+    with pytest.raises(UsageError, match=r"Known: pocket, "):
+        find_model("xyzzy")
+
+
+def test_budgets_beyond_the_window_are_refused(tmp_path):
+    file = tmp_path / "catalogue.toml"
+    file.write_text(
+        '[models.a]\nsource = "x/y"\nwindow_tokens = 100\n'
+        "memagent = { chunk_tokens = 50, memory_tokens = 10, reply_tokens = 10 }\n"
+        "full_context = { input_tokens = 99, output_tokens = 2 }\n"
+    )
+    with pytest.raises(UsageError, match=r"model a.*99 \+ 2 tokens, the window has 100"):
+        load_catalogue(file)
+
+
+@pytest.mark.parametrize("text", ["[models.a]\nsourc = 1\n", "[models", "[models.a]\n"])
+def test_a_broken_catalogue_is_a_usage_error(tmp_path, text):
+    file = tmp_path / "catalogue.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=str(file)):
+        load_catalogue(file)
+
+
+def test_a_missing_local_model_says_how_it_is_made():
+    entry = find_model("pocket").model_copy(update={"source": "./checkpoints/none"})
+    with pytest.raises(DataMissing, match=r"config\.json.*train warmstart"):
+        _ = entry.location
