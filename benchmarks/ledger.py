@@ -44,7 +44,8 @@ def ledger(store: Store) -> list[LedgerRow]:
         else:
             row.errors[sample["error_kind"]] += 1
         for profile, metrics in sample["scores"].items():
-            row.scores[profile] = row.scores.get(profile, 0.0) + metrics["sub_em"]
+            if "sub_em" in metrics:
+                row.scores[profile] = row.scores.get(profile, 0.0) + metrics["sub_em"]
     for row in rows.values():
         row.scores = {profile: total / row.attempted for profile, total in row.scores.items()}
     return list(rows.values())

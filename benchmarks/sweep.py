@@ -26,7 +26,7 @@ from core.rollout import rollout
 from core.types import Answer, Method, Sample
 from serving.client import Client
 from tasks.registry import TASKS
-from tasks.scoring import score_answer
+from tasks.scoring import score
 
 
 class Server(Protocol):
@@ -147,10 +147,11 @@ class _Run:
         ending = trajectory.answer or trajectory.failure
         if ending is None:
             raise ServerDied(f"sample {sample.id} ended with neither an answer nor an error")
-        answer = ending if isinstance(ending, Answer) else None
-        scores = score_answer(answer, sample.golds, sample.match)
+        # A failure is scored as silence: it stays in the denominator.
+        answer = ending if isinstance(ending, Answer) else Answer("", None)
+        scores = score(answer.reply, answer.prediction, sample.golds, sample.match)
         self.store.finish_sample(job.cell.id, sample, ending, scores)
-        return answer is None
+        return trajectory.failure is not None
 
     def _sample(self, job: Job) -> Sample:
         return TASKS[job.cell.task].sample(

@@ -1,0 +1,140 @@
+"""A plan resolves a suite and its flags, and refuses what cannot be before anything starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.plan import Overrides, check_unchanged, make_plan
+from benchmarks.suite import load_suite, suite_names
+from core.errors import SettingsChanged, UsageError
+from core.tokens import Tokenizer
+
+SUITE = """
+summary = "a test"
+models = ["somebody"]
+methods = ["memagent"]
+seed = 3
+[sampling]
+temperature = 0.0
+[method_settings.memagent]
+chunk_tokens = 300
+[[cells]]
+tasks = ["niah_single_1", "niah_multikey_2"]
+lengths = [1024, 2048]
+samples = 4
+[[cells]]
+tasks = ["niah_single_1"]
+lengths = [4096]
+samples = 2
+"""
+
+HERE = {"endpoint": "http://127.0.0.1:1/v1"}
+
+
+@pytest.fixture
+def suite_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SUITE)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tokenizer: Tokenizer) -> str:
+    path = tmp_path / "tokenizer"
+    path.mkdir()
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer._spec))
+    return str(path)
+
+
+def cells(suite_file: Path, overrides: Overrides) -> list[tuple[str, int, str, str, int]]:
+    plan = make_plan(load_suite(str(suite_file)), overrides, None)
+    return [(c.task, c.length, c.method, c.model, c.samples) for c in plan.cells]
+
+
+def test_a_suite_becomes_its_cells(suite_file: Path, folder: str) -> None:
+    found = cells(suite_file, Overrides(tokenizer=folder, **HERE))
+    assert found == [
+        ("niah_single_1", 1024, "memagent", "somebody", 4),
+        ("niah_multikey_2", 1024, "memagent", "somebody", 4),
+        ("niah_single_1", 2048, "memagent", "somebody", 4),
+        ("niah_multikey_2", 2048, "memagent", "somebody", 4),
+        ("niah_single_1", 4096, "memagent", "somebody", 2),
+    ]
+
+
+def test_flags_narrow_and_widen_a_suite(suite_file: Path, folder: str) -> None:
+    overrides = Overrides(
+        tokenizer=folder, tasks=("niah_single_1",), lengths=(4096, 900), methods=("full_context",), **HERE
+    )
+    assert cells(suite_file, overrides) == [
+        ("niah_single_1", 900, "full_context", "somebody", 4),
+        ("niah_single_1", 4096, "full_context", "somebody", 2),
+    ]
+
+
+def test_settings_say_all_that_decides_a_result(suite_file: Path, folder: str) -> None:
+    plan = make_plan(load_suite(str(suite_file)), Overrides(tokenizer=folder, seed=9, **HERE), None)
+    model = plan.settings["models"]["somebody"]  # type: ignore[index,call-overload]
+    assert model["methods"]["memagent"]["chunk_tokens"] == 300  # type: ignore[index,call-overload]
+    assert model["sampling"] == {
+        "temperature": 0.0, "top_p": 0.95, "top_k": -1, "repetition_penalty": 1.0, "seed": 9
+    }  # fmt: skip
+    assert json.loads(json.dumps(plan.settings)) == plan.settings
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"tasks": ("niah_sngle_1",)}, "niah_sngle_1.*niah_single_1"),
+        ({"methods": ("memagnet",)}, "did you mean 'memagent'"),
+        ({"samples": 0}, "at least 1"),
+        ({"lengths": (50,)}, "niah_single_1.*50"),
+        ({"endpoint": None, "models": ("pokcet",)}, "pocket"),
+        ({"tokenizer": None}, "--tokenizer"),
+        ({"tokenizer": "nowhere/at-all"}, "--tokenizer"),
+    ],
+)
+def test_wrong_names_and_numbers_are_told(
+    suite_file: Path, folder: str, overrides: dict[str, object], message: str
+) -> None:
+    settings = {"tokenizer": folder, **HERE, **overrides}
+    with pytest.raises(UsageError, match=f"(?s){message}"):
+        make_plan(load_suite(str(suite_file)), Overrides(**settings), None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("samples = 4", "samples = 0"), "samples"),
+        (("seed = 3", "sead = 3"), "sead"),
+        (("seed = 3", "seed = = 3"), "not valid TOML"),
+        (("chunk_tokens", "chunk_size"), "chunk_size"),
+        (("lengths = [4096]", "lengths = [1024]"), "twice"),
+    ],
+)
+def test_a_wrong_suite_file_is_told(
+    suite_file: Path, folder: str, change: tuple[str, str], message: str
+) -> None:
+    suite_file.write_text(SUITE.replace(*change))
+    with pytest.raises(UsageError, match=message):
+        make_plan(load_suite(str(suite_file)), Overrides(tokenizer=folder, **HERE), None)
+
+
+def test_every_suite_that_comes_with_the_project_loads() -> None:
+    assert "pocket" in suite_names()
+    for name in suite_names():
+        load_suite(name)
+
+
+def test_an_unknown_suite_names_those_there_are() -> None:
+    with pytest.raises(UsageError, match="did you mean 'pocket'"):
+        load_suite("poket")
+
+
+def test_only_other_settings_are_refused() -> None:
+    check_unchanged({"a": 1}, {"a": 1}, Path("r"))
+    with pytest.raises(SettingsChanged):
+        check_unchanged({"a": 1}, {"a": 1, "b": None}, Path("r"))

@@ -1,0 +1,117 @@
+"""The store keeps what was committed, tells damage from emptiness, and has one writer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.ledger import ledger
+from benchmarks.store import STORE_NAME, Cell, Store
+from core.errors import StoreError, UsageError
+from core.types import Answer, Failure, Turn
+from tests.conftest import make_sample
+
+CELL = Cell(0, "niah_single_1", 1024, "memagent", "pocket", 3)
+
+
+def turn(reply: str, finish: str = "stop") -> Turn:
+    return Turn("memory", (), reply, finish, 10, 2, 0.5)
+
+
+def filled(run_dir: Path) -> None:
+    with Store.write(run_dir) as store:
+        store.set_up({"seed": 1}, [CELL])
+        store.add_turn(0, 0, 0, "h0", turn("a"))
+        store.add_turn(0, 0, 1, "h1", turn("b", "length"))
+        scores = {"published": {"sub_em": 1.0}, "strict": {"sub_em": 0.5}}
+        store.finish_sample(0, make_sample(["x"]), Answer("the answer is b", "b", 7), scores)
+        zero = {"published": {"sub_em": 0.0}, "strict": {"sub_em": 0.0}}
+        store.finish_sample(0, make_sample(["x"], index=1), Failure("timeout", "late"), zero)
+
+
+def test_a_run_reads_back_as_written(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with Store.read(tmp_path) as store:
+        assert store.settings() == {"seed": 1}
+        assert store.cells() == [CELL]
+        assert store.done() == {(0, 0)}
+        first, second = store.sample_rows()
+        assert [t["reply"] for t in store.turn_rows()] == ["a", "b"]
+    assert (first["turns"], first["prompt_tokens"], first["seconds"]) == (2, 20, 1.0)
+    assert (first["prediction"], first["truncated_tokens"], first["cut_turns"]) == ("b", 7, 1)
+    assert first["scores"]["strict"] == {"sub_em": 0.5}
+    assert (second["status"], second["error_kind"]) == ("error", "timeout")
+
+
+def test_the_ledger_adds_up_with_failures_in_the_denominator(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with Store.read(tmp_path) as store:
+        (row,) = ledger(store)
+    assert (row.attempted, row.ok, row.owed, dict(row.errors)) == (2, 1, 1, {"timeout": 1})
+    assert (row.cut, row.unparsed) == (1, 0)
+    assert row.scores == {"published": 0.5, "strict": 0.25}
+
+
+def test_a_turn_asked_anew_replaces_what_followed_it(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with Store.write(tmp_path) as store:
+        store.add_turn(0, 0, 0, "other", turn("c"))
+        assert [(request, t.reply) for request, t in store.turns_of(0, 0)] == [("other", "c")]
+
+
+def test_a_failed_sample_is_replaced_when_it_ends_well(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with Store.write(tmp_path) as store:
+        store.finish_sample(0, make_sample(["x"], index=1), Answer("r", None), {})
+        assert store.done() == {(0, 0), (0, 1)}
+        assert [row["status"] for row in store.sample_rows()] == ["ok", "ok"]
+
+
+def test_a_second_writer_is_refused_and_a_reader_is_not(tmp_path: Path) -> None:
+    with Store.write(tmp_path) as store:
+        store.set_up({}, [])
+        with pytest.raises(UsageError, match="another process"):
+            Store.write(tmp_path)
+        Store.read(tmp_path).close()
+    Store.write(tmp_path).close()
+
+
+def test_damage_is_told_and_left_alone(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = tmp_path / STORE_NAME
+    data = bytearray(path.read_bytes())
+    data[:2000] = b"junk" * 500
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match=r"damaged .*\n?.*recover"):
+        Store.write(tmp_path)
+    assert path.read_bytes() == bytes(data)
+
+
+def test_damage_inside_a_page_is_found_at_the_start(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = tmp_path / STORE_NAME
+    data = bytearray(path.read_bytes())
+    for page in range(4096, len(data), 4096):
+        data[page : page + 8] = b"\xff" * 8
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="damaged"):
+        Store.write(tmp_path)
+
+
+def test_a_full_disk_loses_nothing_that_was_committed(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with Store.write(tmp_path) as store:
+        # SQLite's own limit on the file's pages raises the error that a full disk raises.
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreError, match="free some space"):
+            for number in range(2, 200):
+                store.add_turn(0, 0, number, "h", turn("x" * 2000))
+    with Store.read(tmp_path) as store:
+        assert [t.reply for _, t in store.turns_of(0, 0)][:2] == ["a", "b"]
+
+
+def test_a_folder_without_a_run_is_wrong_use(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run.sqlite"):
+        Store.read(tmp_path)

@@ -1,0 +1,175 @@
+"""A sweep asks every owed turn once, survives any stop, and counts its failures."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from benchmarks.ledger import LedgerRow
+from benchmarks.plan import ModelPlan, Plan
+from benchmarks.store import Cell, Store
+from benchmarks.sweep import Limits, sweep
+from core.errors import RequestTimeout, ServerDied, SettingsChanged
+from core.tokens import Tokenizer
+from core.types import Message, Sampling, Turn
+from tasks.corpora import Corpora
+
+VALUES = re.compile(r"is: (\d{7})\.")
+
+
+class Reader:
+    """A model that reads perfectly: its memory is every needle's number seen so far."""
+
+    def __init__(self, before_turn: Callable[[int], None] = lambda number: None) -> None:
+        self.asked: list[tuple[str, int | None]] = []
+        self.before_turn = before_turn
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def turn(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int,
+        sampling: Sampling,
+        tag: str,
+    ) -> Turn:
+        self.before_turn(len(self.asked))
+        text = messages[-1].content
+        self.asked.append((text, sampling.seed))
+        numbers = [f"is: {n}." for n in VALUES.findall(text)]
+        reply = " ".join(dict.fromkeys(numbers)) or "No previous memory"
+        if tag == "answer":
+            reply = f"Therefore, the answer is {reply}"
+        return Turn(tag, tuple(messages), reply, "stop", len(text), len(reply), 0.01)
+
+
+def plan_of(tokenizer: Tokenizer, samples: int = 3, seed: int | None = 5) -> Plan:
+    methods: dict[str, dict[str, Any]] = {
+        "memagent": {"chunk_tokens": 256, "reply_tokens": 64},
+        "full_context": {"input_tokens": 700, "output_tokens": 64},
+    }
+    cells = tuple(
+        Cell(i, "niah_single_1", length, method, "m", samples)
+        for i, (length, method) in enumerate(
+            [(2048, "memagent"), (4096, "memagent"), (2048, "full_context")]
+        )
+    )
+    model = ModelPlan("m", None, tokenizer, Sampling(seed=seed), methods)
+    return Plan("test", 1, cells, {"m": model}, Corpora(None), {"seed": 1})
+
+
+def run(plan: Plan, run_dir: Path, reader: Reader) -> list[LedgerRow]:
+    @contextmanager
+    def server(model: ModelPlan) -> Iterator[Any]:
+        yield reader
+
+    return sweep(plan, run_dir, server, {"m": Limits(concurrency=2)})
+
+
+def results(run_dir: Path) -> list[tuple[Any, ...]]:
+    with Store.read(run_dir) as store:
+        return [
+            (r["id"], r["task"], r["length"], r["method"], r["index"], r["reply"], r["turns"])
+            for r in store.sample_rows()
+        ]
+
+
+def test_a_perfect_reader_scores_full_marks_with_the_agent_only(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    short, long, truncated = run(plan_of(tokenizer), tmp_path, Reader())
+    assert short.scores == long.scores == {"published": 1.0, "strict": 1.0}
+    assert truncated.scores["strict"] < 1.0
+    assert all(row.owed == 0 and not row.errors for row in (short, long, truncated))
+
+
+def test_a_finished_run_asks_nothing_more(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    run(plan_of(tokenizer), tmp_path, Reader())
+    again = Reader()
+    run(plan_of(tokenizer), tmp_path, again)
+    assert again.asked == []
+
+
+@pytest.mark.parametrize("stop", [0, 1, 7, 20, 33])
+def test_a_stopped_run_goes_on_inside_a_sample(
+    tokenizer: Tokenizer, tmp_path: Path, stop: int
+) -> None:
+    whole = Reader()
+    run(plan_of(tokenizer), tmp_path / "whole", whole)
+
+    def dies(number: int) -> None:
+        if number >= stop:
+            raise ServerDied("gone")
+
+    first, second = Reader(dies), Reader()
+    with pytest.raises(ServerDied):
+        run(plan_of(tokenizer), tmp_path / "broken", first)
+    run(plan_of(tokenizer), tmp_path / "broken", second)
+
+    # Every turn exactly once over both starts, with its own seed, and the same end.
+    assert Counter(first.asked + second.asked) == Counter(whole.asked)
+    assert results(tmp_path / "broken") == results(tmp_path / "whole")
+
+
+def test_a_failed_sample_scores_zero_is_counted_and_owed_again(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    failures: list[int] = []
+
+    def late_twice(number: int) -> None:
+        if number == 3 and len(failures) < 2:
+            failures.append(number)
+            raise RequestTimeout("late")
+
+    rows = run(plan_of(tokenizer), tmp_path, Reader(late_twice))
+    assert sum((row.errors for row in rows), Counter()) == {"timeout": 2}
+    for row in rows:
+        assert row.attempted == row.ok + row.errors.total() == row.cell.samples
+        if row.errors and row.cell.method == "memagent":
+            assert row.scores["strict"] == pytest.approx(1 - row.errors.total() / 3)
+    healed = run(plan_of(tokenizer), tmp_path, Reader())
+    assert all(not row.errors for row in healed)
+
+
+def test_a_crash_in_one_rollout_costs_one_sample(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    crashed: list[int] = []
+
+    def crash(number: int) -> None:
+        if number == 2 and not crashed:
+            crashed.append(number)
+            raise ZeroDivisionError("a defect")
+
+    rows = run(plan_of(tokenizer), tmp_path, Reader(crash))
+    assert sum((row.errors for row in rows), Counter()) == {"crash": 1}
+
+
+def test_other_settings_are_refused_with_a_diff(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    plan = plan_of(tokenizer)
+    run(plan, tmp_path, Reader())
+    before = results(tmp_path)
+    changed = replace(plan, seed=2, settings={"seed": 2})
+    with pytest.raises(SettingsChanged, match=r'(?s)-\s*"seed": 1.*\+\s*"seed": 2.*--out'):
+        run(changed, tmp_path, Reader())
+    assert results(tmp_path) == before
+
+
+def test_each_turn_draws_from_its_own_seed(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    reader = Reader()
+    plan = plan_of(tokenizer, samples=2)
+    run(replace(plan, cells=plan.cells[:2]), tmp_path, reader)
+    seeds = [seed for _, seed in reader.asked]
+    assert None not in seeds
+    assert len(set(seeds)) == len(seeds)
