@@ -51,9 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def sweep(arguments: argparse.Namespace) -> int:
     """run.py sweep"""
     from benchmarks.plan import Overrides, make_plan
+    from benchmarks.servers import ServerOptions, limits_of, server_for
     from benchmarks.suite import load_suite
     from benchmarks.sweep import sweep as run_sweep
-    from benchmarks.servers import limits_of, server_for
 
     suite = load_suite(arguments.suite)
     overrides = Overrides(
@@ -68,9 +68,15 @@ def sweep(arguments: argparse.Namespace) -> int:
     )
     plan = make_plan(suite, overrides, arguments.data)
     run_dir: Path = arguments.out or Path("results") / suite.name
-    rows = run_sweep(
-        plan, run_dir, server_for(arguments, run_dir), limits_of(plan, arguments)
+    options = ServerOptions(
+        endpoint=arguments.endpoint,
+        api_key_env=arguments.api_key_env,
+        plain_openai=arguments.plain_openai,
+        azure_api_version=arguments.azure_api_version,
+        ray_address=arguments.ray_address,
+        concurrency=arguments.concurrency,
     )
+    rows = run_sweep(plan, run_dir, server_for(options, run_dir), limits_of(plan, options))
     _print_ledger(rows)
     print(f"\nstore   {run_dir / 'run.sqlite'}\nnext    python run.py report {run_dir}")
     return INCOMPLETE if any(row.errors or row.owed for row in rows) else DONE
@@ -224,6 +230,8 @@ def _add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
                      "address; no pool is started, --models names what it serves")
     add.add_argument("--api-key-env", default="OPENAI_API_KEY", metavar="NAME",
                      help="the environment variable that holds the endpoint's key")
+    add.add_argument("--plain-openai", action="store_true", help="leave out top_k and "
+                     "repetition_penalty, which OpenAI's own servers refuse")
     add.add_argument("--azure-api-version", metavar="VERSION", help="speak Azure's dialect")
     add.add_argument("--tokenizer", metavar="DIR", help="folder with tokenizer.json")
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")

@@ -1,0 +1,171 @@
+"""`kill -9` at random moments, then the same command: nothing lost, nothing asked twice.
+
+The command line, the HTTP client and the store are the real ones; the model is a perfect
+reader behind a small HTTP server in this process, slowed down so that kills fall mid-sample.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from benchmarks.store import Store
+from benchmarks.stored_chat import request_hash
+from core.tokens import Tokenizer
+from core.types import Message, Sampling
+from tests.conftest import ROOT
+
+SUITE = """
+summary = "killed"
+models = ["reader"]
+methods = ["memagent", "full_context"]
+[sampling]
+temperature = 0.0
+[method_settings.memagent]
+chunk_tokens = 400
+[method_settings.full_context]
+input_tokens = 900
+[[cells]]
+tasks = ["niah_single_1"]
+lengths = [2048, 4096]
+samples = 4
+"""
+
+VALUES = re.compile(r"is: \d{7}\.")
+
+
+class ReaderServer(ThreadingHTTPServer):
+    """OpenAI's chat completions, answered by a perfect reader; keeps a list of requests."""
+
+    daemon_threads = True
+    asked: list[str]
+    delay_s = 0.02
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: ReaderServer
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._send({"data": [{"id": "reader"}]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = body["messages"][0]["content"]
+        tag = "memory" if text.endswith("Updated memory:\n") else "answer"
+        sampling = Sampling(
+            body["temperature"], body["top_p"], body["top_k"], body["repetition_penalty"], 42
+        )
+        message = Message("user", text)
+        self.server.asked.append(request_hash([message], body["max_tokens"], tag, sampling))
+        time.sleep(self.server.delay_s)
+        numbers = " ".join(dict.fromkeys(VALUES.findall(text))) or "No previous memory"
+        reply = numbers if tag == "memory" else f"Therefore, the answer is {numbers}"
+        choice = {"message": {"role": "assistant", "content": reply}, "finish_reason": "stop"}
+        self._send({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 3}})
+
+    def _send(self, value: object) -> None:
+        data = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@pytest.fixture
+def server() -> Iterator[ReaderServer]:
+    server = ReaderServer(("127.0.0.1", 0), Handler)
+    server.asked = []
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def command(tmp_path: Path, tokenizer: Tokenizer, server: ReaderServer) -> list[str]:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer._spec))
+    (tmp_path / "killed.toml").write_text(SUITE)
+    flags = ["--endpoint", server.url, "--tokenizer", str(tmp_path), "--concurrency", "3"]
+    return [sys.executable, str(ROOT / "run.py"), "sweep", str(tmp_path / "killed.toml"), *flags]
+
+
+def stored_requests(run_dir: Path) -> set[str]:
+    if not (run_dir / "run.sqlite").is_file():
+        return set()
+    with Store.read(run_dir) as store:
+        return {row["request"] for row in store.turn_rows()}
+
+
+def endings(run_dir: Path) -> list[tuple[object, ...]]:
+    with Store.read(run_dir) as store:
+        return [
+            (r["id"], r["length"], r["method"], r["index"], r["reply"], json.dumps(r["scores"]))
+            for r in store.sample_rows()
+        ]
+
+
+def start(command: list[str], out: Path) -> subprocess.Popen[bytes]:
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen([*command, "--out", str(out)], stdout=quiet, stderr=quiet)
+
+
+def test_ten_kills_lose_nothing(tmp_path: Path, command: list[str], server: ReaderServer) -> None:
+    out, whole = tmp_path / "killed", tmp_path / "whole"
+    random_turns = random.Random(7)
+    for _ in range(10):
+        known = stored_requests(out)
+        before = len(server.asked)
+        process = start(command, out)
+        goal = before + random_turns.randint(1, 9)
+        deadline = time.monotonic() + 60
+        while len(server.asked) < goal and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        time.sleep(2 * server.delay_s)
+        assert not known & set(server.asked[before:])
+
+    known, before = stored_requests(out), len(server.asked)
+    assert start(command, out).wait(timeout=120) == 0
+    assert not known & set(server.asked[before:])
+
+    assert start(command, whole).wait(timeout=120) == 0
+    assert endings(out) == endings(whole)
+    assert len(endings(out)) == 2 * 2 * 4
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(
+    tmp_path: Path, command: list[str], server: ReaderServer
+) -> None:
+    out = tmp_path / "stopped"
+    process = start(command, out)
+    while len(server.asked) < 8:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 1
+    known, before = stored_requests(out), len(server.asked)
+    assert known
+    assert start(command, out).wait(timeout=120) == 0
+    assert not known & set(server.asked[before:])
