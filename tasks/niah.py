@@ -32,6 +32,7 @@ from core.context import Context
 from core.tokens import Tokenizer
 from core.types import Evidence, Json, Match, Problem, Sample
 from tasks.corpora import Corpora
+from tasks.essays import fill_with_essays
 from tasks.lines import NOISE, Inserted, Repeated, insertion_points
 from tasks.measure import Meter, meter, too_short
 from tasks.needles import Kind, draw_distinct, fill_with_needles, needle_text
@@ -78,8 +79,8 @@ class Hay:
     """A filled haystack. `places[i]` is the piece index of needle i, `depths[i]` the share of
     haystack units before it; `tokens` counts the context and the newline after it."""
 
-    pieces: Sequence[str]
     separator: str
+    pieces: Sequence[str]
     places: Sequence[int]
     depths: Sequence[float]
     units: int
@@ -125,7 +126,7 @@ class Niah:
         asked = [i for key in asked_keys for i, n in enumerate(needles) if n.key == key]
         materials = {"tokenizer": tokenizer.fingerprint, "words": lexicon().fingerprint}
         if self.haystack == "essay":
-            raise corpora.essays_missing()
+            materials["essays"] = corpora.essays().fingerprint
         return Sample(
             id=sample_id(self.name, self.parameters, length, seed, index, materials),
             task=self.name,
@@ -186,7 +187,8 @@ class Niah:
     ) -> Hay:
         """The fullest haystack that fits `room` tokens with its needles, or the least one."""
         if self.haystack == "essay":
-            raise corpora.essays_missing()
+            texts = [needle.text for needle in needles]
+            return Hay(" ", *fill_with_essays(rng, corpora.essays(), texts, room, measure))
         hidden = sum(measure.count_once(needle.text + "\n") for needle in needles)
         base: Sequence[str]
         if self.haystack == "noise":

@@ -7,34 +7,25 @@ from tasks.niah import Niah
 from tasks.task import Task
 
 _ALL: tuple[Task, ...] = (
+    # RULER's eight needle tasks
     Niah("niah_single_1", "one number under one key, in repeated noise", "noise"),
-    Niah(
-        "niah_multikey_1_noise",
-        "one of four keys asked for, in repeated noise",
-        "noise",
-        keys=4,
-    ),
+    Niah("niah_single_2", "one number under one key, in essays", "essay"),
+    Niah("niah_single_3", "one uuid under one key, in essays", "essay", value_kind="uuids"),
+    Niah("niah_multikey_1", "one of four keys is asked for, in essays", "essay", keys=4),
     Niah("niah_multikey_2", "one key among lines that all look like it", "needle"),
     Niah(
         "niah_multikey_3",
-        "one uuid among lines that all look like it",
+        "one uuid key among lines that all look like it",
         "needle",
         key_kind="uuids",
         value_kind="uuids",
     ),
-    Niah(
-        "niah_multivalue_noise",
-        "all four values of one key, in repeated noise",
-        "noise",
-        values=4,
-    ),
-    Niah(
-        "niah_multiquery_noise",
-        "the values of four keys, in repeated noise",
-        "noise",
-        keys=4,
-        queries=4,
-    ),
+    Niah("niah_multivalue", "all four values of one key, in essays", "essay", values=4),
+    Niah("niah_multiquery", "the values of four keys, in essays", "essay", keys=4, queries=4),
+    # The same without essays, which are under copyright and not part of the project
+    Niah("niah_multikey_1_noise", "one of four keys, in repeated noise", "noise", keys=4),
+    Niah("niah_multivalue_noise", "all four values of one key, in noise", "noise", values=4),
+    Niah("niah_multiquery_noise", "the values of four keys, in noise", "noise", keys=4, queries=4),
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}

@@ -6,8 +6,8 @@ Sources: MemAgent's evaluation code and training verifier (arXiv:2507.02259), RU
 `sub_em` is the primary number of every task: for `any` (QA), whether the gold is in the
 prediction; for `all` (needles, variables), the share of golds in it. The profiles:
 
-* `published`: the method's own prediction, none or an empty one scores 0. QA: the first gold only, and a
-  prediction that is inside the gold counts too (two quirks of the published code).
+* `published`: the method's own prediction; none, or an empty one, scores 0. QA: the first
+  gold only, and a prediction inside the gold counts too (two quirks of the published code).
 * `strict`: the gold must be inside the prediction, the best over all golds counts; a reply
   without an answer mark is taken whole and counted as `unparsed`.
 * `ruler`: RULER's own string match on the raw reply.

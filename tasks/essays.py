@@ -1,0 +1,130 @@
+"""The essay haystack: Paul Graham's essays cut to a number of words, needles between sentences.
+
+Source: RULER, scripts/data/synthetic/niah.py (`type_haystack: essay`); PROTOCOL 2.2. The essays
+are one list of words, repeated when the length asks for more than there are (MemAgent's copy
+stops there: above some 690,000 tokens). A needle goes after sentence int(sentences x depth /
+100), the depths being different ones of 40 evenly spaced percentages.
+
+Difference from RULER: sentences end at `.`, `!` or `?` before a capital, with a short list of
+abbreviations, where RULER has a trained splitter (punkt) and needs to download it. RULER puts
+a space before a needle at depth 0; here there is none.
+
+Example: 5 sentences, depth 41 -> the needle stands between sentences 2 and 3.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.corpora import Essays
+from tasks.lines import Inserted, LazyLines
+from tasks.measure import Meter
+
+DEPTHS = tuple(round(step * 100 / 39) for step in range(40))
+"""RULER's depths, in percent."""
+
+_ENDING = re.compile(r"[.!?][\"')\]\u2019\u201d]*$")
+_STARTING = re.compile(r"[\"'(\[\u2018\u201c]*[A-Z0-9]")
+_ABBREVIATION = re.compile(r"(?:(?:Mr|Mrs|Ms|Dr|St|vs|etc|cf|e\.g|i\.e|U\.S|Inc|Co)|[A-Z])\.$")
+
+
+class EssaySentences(LazyLines):
+    """The sentences of the first `words` words of the essays, repeated without end."""
+
+    __slots__ = ("_starts", "_words", "words")
+
+    def __init__(self, essays: Essays, words: int) -> None:
+        self._words = essays.words
+        self._starts = sentence_starts(essays)
+        self.words = words
+
+    def __len__(self) -> int:
+        rounds, rest = divmod(self.words, len(self._words))
+        return rounds * len(self._starts) + bisect_left(self._starts, rest)
+
+    def line(self, index: int) -> str:
+        rounds, sentence = divmod(index, len(self._starts))
+        last = sentence + 1 == len(self._starts)
+        end = len(self._words) if last else self._starts[sentence + 1]
+        left = self.words - rounds * len(self._words)
+        return " ".join(self._words[self._starts[sentence] : min(end, left)])
+
+
+def fill_with_essays(
+    rng: random.Random, essays: Essays, needles: Sequence[str], room: int, meter: Meter
+) -> tuple[Inserted, list[int], list[float], int, int]:
+    """As many words as fit into `room` tokens beside the needles, or one if none does.
+
+    Returns the pieces, and for each needle its piece and its depth (share of the sentences
+    before it), the number of words, and the tokens with the newline after the context.
+    """
+    depths = sorted(rng.sample(DEPTHS, len(needles)))
+    order = list(range(len(needles)))
+    rng.shuffle(order)
+    hidden = sum(meter.count_once(" " + needle) for needle in needles)
+    # Three words more than fit, then back: the newline after the last word may cost a token,
+    # and the first piece has no space before it.
+    words = _words_within(essays, meter, room - hidden) + 3
+    while True:
+        sentences = EssaySentences(essays, words)
+        before = [int(len(sentences) * depth / 100) for depth in depths]
+        places = [point + earlier for earlier, point in enumerate(before)]
+        inserted = {p: needles[i] for p, i in zip(places, order, strict=True)}
+        pieces = Inserted(sentences, inserted)
+        tokens = hidden + _tokens(essays, meter, words) + _edge_tokens(pieces, meter)
+        if tokens <= room or words == 1:
+            break
+        words -= 1
+    place_of = dict(zip(order, places, strict=True))
+    depth_of = {i: b / len(sentences) for i, b in zip(order, before, strict=True)}
+    numbers = range(len(needles))
+    return pieces, [place_of[i] for i in numbers], [depth_of[i] for i in numbers], words, tokens
+
+
+def _edge_tokens(pieces: Inserted, meter: Meter) -> int:
+    """What the context's beginning and end add to the sum of its pieces, each counted after a
+    space: the first has none, and a newline follows the last."""
+    first = pieces[0].split(" ", 1)[0]
+    last = " " + pieces[-1].rsplit(" ", 1)[-1]
+    return (
+        meter.count(first) - meter.count(" " + first) + meter.count(last + "\n") - meter.count(last)
+    )
+
+
+@lru_cache(maxsize=2)
+def sentence_starts(essays: Essays) -> list[int]:
+    """Indexes of the words that sentences begin with."""
+    words = essays.words
+    return [0] + [
+        i
+        for i in range(1, len(words))
+        if _ENDING.search(words[i - 1])
+        and _STARTING.match(words[i])
+        and not _ABBREVIATION.search(words[i - 1])
+    ]
+
+
+@lru_cache(maxsize=4)
+def _ends(essays: Essays, meter: Meter) -> NDArray[np.int64]:
+    """Tokens of the first n words, each after a space; index 0 is no word."""
+    tokens = {word: meter.count_once(" " + word) for word in set(essays.words)}
+    return np.cumsum([0, *(tokens[word] for word in essays.words)])
+
+
+def _tokens(essays: Essays, meter: Meter, words: int) -> int:
+    ends = _ends(essays, meter)
+    rounds, rest = divmod(words, len(essays.words))
+    return rounds * int(ends[-1]) + int(ends[rest])
+
+
+def _words_within(essays: Essays, meter: Meter, tokens: int) -> int:
+    ends = _ends(essays, meter)
+    rounds, rest = divmod(max(tokens, 0), int(ends[-1]))
+    return rounds * len(essays.words) + int(np.searchsorted(ends, rest, side="right")) - 1
