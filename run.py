@@ -6,7 +6,7 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,15 @@ from core.errors import HarnessError, UsageError
 if TYPE_CHECKING:
     from benchmarks.ledger import LedgerRow
     from benchmarks.store import Store
+    from core.types import Json
 
 DONE, INCOMPLETE, WRONG_USE = 0, 1, 2
+
+EXPORTED = (
+    *("id", "task", "length", "method", "model", "index", "question", "golds", "reply", "status"),
+    *("error_kind", "scores", "turns", "prompt_tokens", "completion_tokens", "seconds"),
+)
+"""Fields of a line of `run.py export`."""
 
 RESUME = "Nothing finished is lost: give the same command again to go on."
 
@@ -117,7 +124,7 @@ def score(arguments: argparse.Namespace) -> int:
     """run.py score"""
     from tasks.scoring import score_record
 
-    def scored() -> Iterator[dict[str, object]]:
+    def scored() -> Iterator[Mapping[str, Json]]:
         for number, record in _read_jsonl(arguments.replies):
             try:
                 yield score_record(record)
@@ -168,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="run.py",
         description="Long-context benchmark: make haystacks, run memory agents and baselines "
         "on a pool of vLLM replicas, report accuracy against length.",
-        epilog="start with:  python run.py sweep pocket   then   python run.py report results/pocket",
+        epilog="Start with: python run.py sweep pocket, then: python run.py report results/pocket",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_sweep(commands)
@@ -179,8 +186,10 @@ def _parser() -> argparse.ArgumentParser:
     add.set_defaults(command=report)
 
     add = commands.add_parser(
-        "serve", help="serve a model until Ctrl-C", description="Starts a pool of replicas of "
-        "one model and prints its OpenAI-compatible address, on the loopback interface."
+        "serve",
+        help="serve a model until Ctrl-C",
+        description="Starts a pool of replicas of "
+        "one model and prints its OpenAI-compatible address, on the loopback interface.",
     )
     add.add_argument("model", metavar="MODEL", help="a name from `run.py models`")
     add.add_argument("--port", type=_positive, default=8000, help="default: %(default)s")
@@ -194,8 +203,10 @@ def _parser() -> argparse.ArgumentParser:
     add.set_defaults(command=export)
 
     add = commands.add_parser(
-        "score", help="score replies from anywhere", description="Reads JSON lines with the "
-        "fields kind (ruler_hqa, qa_1, all_of), reply and golds; writes them with the verdicts."
+        "score",
+        help="score replies from anywhere",
+        description="Reads JSON lines with the "
+        "fields kind (ruler_hqa, qa_1, all_of), reply and golds; writes them with the verdicts.",
     )
     add.add_argument("replies", type=Path, metavar="FILE.jsonl")
     add.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
@@ -226,12 +237,23 @@ def _add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add.add_argument("--samples", type=_positive, metavar="N", help="samples of every cell")
     add.add_argument("--seed", type=int, metavar="S", help="of the data and of the sampling")
     add.add_argument("--concurrency", type=_positive, metavar="C", help="samples in work at once")
-    add.add_argument("--endpoint", metavar="URL", help="an OpenAI-compatible server's /v1 "
-                     "address; no pool is started, --models names what it serves")
-    add.add_argument("--api-key-env", default="OPENAI_API_KEY", metavar="NAME",
-                     help="the environment variable that holds the endpoint's key")
-    add.add_argument("--plain-openai", action="store_true", help="leave out top_k and "
-                     "repetition_penalty, which OpenAI's own servers refuse")
+    add.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="an OpenAI-compatible server's /v1 "
+        "address; no pool is started, --models names what it serves",
+    )
+    add.add_argument(
+        "--api-key-env",
+        default="OPENAI_API_KEY",
+        metavar="NAME",
+        help="the environment variable that holds the endpoint's key",
+    )
+    add.add_argument(
+        "--plain-openai",
+        action="store_true",
+        help="leave out top_k and repetition_penalty, which OpenAI's own servers refuse",
+    )
     add.add_argument("--azure-api-version", metavar="VERSION", help="speak Azure's dialect")
     add.add_argument("--tokenizer", metavar="DIR", help="folder with tokenizer.json")
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
@@ -265,14 +287,10 @@ def _positive(text: str) -> int:
 
 
 def _exported_samples(store: Store) -> Iterator[dict[str, object]]:
-    fields = (
-        "id task length method model index question golds reply status error_kind scores "
-        "turns prompt_tokens completion_tokens seconds"
-    ).split()
-    return ({field: row[field] for field in fields} for row in store.sample_rows())
+    return ({field: row[field] for field in EXPORTED} for row in store.sample_rows())
 
 
-def _read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+def _read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -287,7 +305,7 @@ def _read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         yield number, record
 
 
-def _write_jsonl(rows: Iterator[dict[str, object]], path: Path) -> int:
+def _write_jsonl(rows: Iterable[Mapping[str, object]], path: Path) -> int:
     """Writes beside the target and renames, so that a failure leaves no half a file."""
     partial = path.with_name(path.name + ".partial")
     count = 0

@@ -121,7 +121,5 @@ class MemAgent:
         return Context([self.tokenizer.decode(head), self.tokenizer.decode(tail)], ""), dropped
 
     async def _ask(self, chat: Chat, prompt: str, tag: str) -> str:
-        turn = await chat(
-            [Message("user", prompt)], max_tokens=self.settings.reply_tokens, tag=tag
-        )
+        turn = await chat([Message("user", prompt)], max_tokens=self.settings.reply_tokens, tag=tag)
         return after_think(turn.reply)

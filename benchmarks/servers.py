@@ -48,7 +48,9 @@ def server_for(options: ServerOptions, run_dir: Path) -> Server:
 
         if model.entry is None:
             raise ValueError(f"model {model.name} is not in the catalogue")
-        with Pool(model.entry, ray_address=options.ray_address, log_dir=run_dir / "logs") as started:
+        with Pool(
+            model.entry, ray_address=options.ray_address, log_dir=run_dir / "logs"
+        ) as started:
             yield Client(
                 ClientOptions(
                     url=started.base_url,

@@ -316,7 +316,9 @@ class Store:
         for row in self._rows(SAMPLE_ROWS):
             scores: dict[str, dict[str, float]] = {}
             with self._guarded():
-                for profile, metric, value in self._db.execute(query, (row.pop("cell"), row["index"])):
+                for profile, metric, value in self._db.execute(
+                    query, (row.pop("cell"), row["index"])
+                ):
                     scores.setdefault(profile, {})[metric] = value
             golds, meta = json.loads(row["golds"]), json.loads(row["meta"])
             yield row | {"golds": golds, "meta": meta, "scores": scores}

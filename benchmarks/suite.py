@@ -1,20 +1,20 @@
 """Suites: which cells to run, as data files. One TOML file in benchmarks/suites/ an exhibit.
 
-    summary = "what a reader learns from it"
-    models = ["pocket"]                     # names in the catalogue of models
-    methods = ["memagent", "full_context"]  # names in benchmarks/methods.py
-    seed = 42
+summary = "what a reader learns from it"
+models = ["pocket"]                     # names in the catalogue of models
+methods = ["memagent", "full_context"]  # names in benchmarks/methods.py
+seed = 42
 
-    [sampling]                              # what is left out is the model's default
-    temperature = 0.0
+[sampling]                              # what is left out is the model's default
+temperature = 0.0
 
-    [method_settings.memagent]              # what is left out is the model's default
-    chunk_tokens = 5000
+[method_settings.memagent]              # what is left out is the model's default
+chunk_tokens = 5000
 
-    [[cells]]                               # tasks x lengths x methods x models
-    tasks = ["niah_single_1"]
-    lengths = [8192, 16384]                 # tokens
-    samples = 128
+[[cells]]                               # tasks x lengths x methods x models
+tasks = ["niah_single_1"]
+lengths = [8192, 16384]                 # tokens
+samples = 128
 """
 
 from __future__ import annotations

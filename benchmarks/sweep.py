@@ -57,9 +57,7 @@ class Job:
     work: float
 
 
-def sweep(
-    plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]
-) -> list[LedgerRow]:
+def sweep(plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]) -> list[LedgerRow]:
     """Runs what is owed, and returns the ledger of the whole run.
 
     Models run one after another, each with the whole machine; the samples of a model's

@@ -106,9 +106,7 @@ class Context:
         return sum(map(len, self.pieces)) + len(self.separator) * max(len(self.pieces) - 1, 0)
 
 
-def keep_ends(
-    token_lists: Iterable[list[int]], budget: int
-) -> tuple[list[int], list[int], int]:
+def keep_ends(token_lists: Iterable[list[int]], budget: int) -> tuple[list[int], list[int], int]:
     """Middle truncation of a stream of ids to `budget` tokens.
 
     Returns (head, tail, dropped): with nothing dropped, head + tail is the whole; else head

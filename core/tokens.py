@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ BLOCK_CHARS = 1 << 15
 """Characters encoded at a time. Long enough to hide the cost of a call, short enough that
 the encoder's working memory (about 100 bytes a character) does not show."""
 
-SPLIT_PROBE = (
-    "The cat's 12345 (dogs), it'll 3.14!\n\n x  y\t z\r\n é ß 東京 タワー. 🙂🙂 ok?  \n end -a _b <|c|> "
-    "\"q\" 'r' A1 1A ... !!! \u0301e  \u00a0w \u200dj /* c */ def f(x):\n    return x  # no"
+SPLIT_PROBE = (  # the kinds of neighbours that a space can have
+    "The cat's 12345 (dogs), it'll 3.14!\n\n x  y\t z\r\n é ß 東京 タワー. 🙂🙂 ok?  \n end -a _b "
+    "<|c|> \"q\" 'r' A1 1A ... !!! \u0301e  \u00a0w \u200dj /* c */ def f(x):\n    return x  # no"
 )
 
 
@@ -37,10 +37,17 @@ class Tokenizer:
     `fingerprint` is the SHA-256 of tokenizer.json: part of what made a result.
     """
 
-    def __init__(self, spec: dict[str, Any], chat_template: str | None, name: str) -> None:
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        chat_template: str | None,
+        name: str,
+        template_variables: Mapping[str, str | None] | None = None,
+    ) -> None:
         self.name = name
         self._spec = spec
         self._chat_template = chat_template
+        self._template_variables = dict(template_variables or {})
         self.fingerprint = hashlib.sha256(
             json.dumps(spec, sort_keys=True, ensure_ascii=False).encode()
         ).hexdigest()
@@ -62,20 +69,19 @@ class Tokenizer:
             folder = _download(str(source), revision)
         spec = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
         config_file = folder / "tokenizer_config.json"
-        config = json.loads(config_file.read_text(encoding="utf-8")) if config_file.is_file() else {}
+        config = (
+            json.loads(config_file.read_text(encoding="utf-8")) if config_file.is_file() else {}
+        )
         template = config.get("chat_template")
         template_file = folder / "chat_template.jinja"
         if template is None and template_file.is_file():
             template = template_file.read_text(encoding="utf-8")
-        tokenizer = cls(spec, template, str(source))
-        tokenizer._template_variables = {
+        variables = {
             key: value["content"] if isinstance(value, dict) else value
             for key, value in config.items()
             if key in ("bos_token", "eos_token", "pad_token", "unk_token")
         }
-        return tokenizer
-
-    _template_variables: dict[str, str | None] = {}
+        return cls(spec, template, str(source), variables)
 
     # -- text -> ids -----------------------------------------------------------------------
 
@@ -244,9 +250,7 @@ def _byte_level_alphabet() -> dict[int, str]:
     return alphabet | {b: chr(256 + i) for i, b in enumerate(hidden)}
 
 
-def _render(
-    template: str, messages: list[dict[str, str]], variables: dict[str, str | None]
-) -> str:
+def _render(template: str, messages: list[dict[str, str]], variables: dict[str, str | None]) -> str:
     from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 

@@ -155,9 +155,7 @@ class Chat(Protocol):
         core.errors.HarnessError: whatever kept the reply from coming.
     """
 
-    async def __call__(
-        self, messages: Sequence[Message], *, max_tokens: int, tag: str
-    ) -> Turn: ...
+    async def __call__(self, messages: Sequence[Message], *, max_tokens: int, tag: str) -> Turn: ...
 
 
 class Method(Protocol):

@@ -57,4 +57,3 @@ async def test_a_long_prompt_keeps_its_first_and_last_half(tokenizer: Tokenizer)
     assert chat.asked[0][0] == tokenizer.decode(ids[:150]) + tokenizer.decode(ids[-150:])
     assert answer.truncated_tokens == len(ids) - 300
     assert chat.asked[0][0].endswith('(insert answer here)"')
-

@@ -87,4 +87,3 @@ async def test_boxed_form_asks_for_and_reads_a_box(tokenizer: Tokenizer) -> None
     answer = await agent.answer(Problem(Context(["text"]), "q"), chat)
     assert r"put the answer in \boxed{}." in chat.asked[-1][0]
     assert answer.prediction == "42"
-

@@ -19,7 +19,9 @@ async def test_requests_wait_until_their_tokens_fit_and_in_order() -> None:
             entered.append(name)
             await gates[name].wait()
 
-    tasks = [asyncio.create_task(request(n, t)) for n, t in zip("abcd", (60, 50, 30, 500), strict=True)]
+    tasks = [
+        asyncio.create_task(request(n, t)) for n, t in zip("abcd", (60, 50, 30, 500), strict=True)
+    ]
     await asyncio.sleep(0.01)
     # c would fit beside a, but b came first.
     assert (entered, admission.in_flight) == (["a"], 60)

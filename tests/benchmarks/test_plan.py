@@ -67,7 +67,11 @@ def test_a_suite_becomes_its_cells(suite_file: Path, folder: str) -> None:
 
 def test_flags_narrow_and_widen_a_suite(suite_file: Path, folder: str) -> None:
     overrides = Overrides(
-        tokenizer=folder, tasks=("niah_single_1",), lengths=(4096, 900), methods=("full_context",), **HERE
+        tokenizer=folder,
+        tasks=("niah_single_1",),
+        lengths=(4096, 900),
+        methods=("full_context",),
+        **HERE,
     )
     assert cells(suite_file, overrides) == [
         ("niah_single_1", 900, "full_context", "somebody", 4),
