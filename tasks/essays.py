@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tasks.corpora import Essays
 from tasks.lines import Inserted, LazyLines
-from tasks.measure import Meter
+from tasks.measure import Meter, edge_tokens
 
 DEPTHS = tuple(round(step * 100 / 39) for step in range(40))
 """RULER's depths, in percent."""
@@ -78,7 +78,8 @@ def fill_with_essays(
         places = [point + earlier for earlier, point in enumerate(before)]
         inserted = {p: needles[i] for p, i in zip(places, order, strict=True)}
         pieces = Inserted(sentences, inserted)
-        tokens = hidden + _tokens(essays, meter, words) + _edge_tokens(pieces, meter)
+        edge = edge_tokens(meter, pieces[0].split(" ", 1)[0], pieces[-1].rsplit(" ", 1)[-1])
+        tokens = hidden + _tokens(essays, meter, words) + edge
         if tokens <= room or words == 1:
             break
         words -= 1
@@ -86,16 +87,6 @@ def fill_with_essays(
     depth_of = {i: b / len(sentences) for i, b in zip(order, before, strict=True)}
     numbers = range(len(needles))
     return pieces, [place_of[i] for i in numbers], [depth_of[i] for i in numbers], words, tokens
-
-
-def _edge_tokens(pieces: Inserted, meter: Meter) -> int:
-    """What the context's beginning and end add to the sum of its pieces, each counted after a
-    space: the first has none, and a newline follows the last."""
-    first = pieces[0].split(" ", 1)[0]
-    last = " " + pieces[-1].rsplit(" ", 1)[-1]
-    return (
-        meter.count(first) - meter.count(" " + first) + meter.count(last + "\n") - meter.count(last)
-    )
 
 
 @lru_cache(maxsize=2)

@@ -17,6 +17,9 @@ REMEMBERED = 1 << 17
 """Texts whose count is kept, so that memory does not grow with the number of samples."""
 
 LINE_PROBES = (".\n", "again.\n", "w\n", "7\n", ")\n\n", "a \n", "word.\n\n", "\u6771\n")
+SPACE_PROBES = ((".\n", " The"), ("A ", " The"), ("\n", " VAR"))
+"""Places where lines that end with white space are joined by a space."""
+
 START_PROBES = ("One", "7", "(a)", '"', "\u6771", "\u0301", "-", "<|x|>", "Document")
 
 
@@ -49,6 +52,7 @@ class Meter:
             for right in START_PROBES
             if not self.tokenizer.splits_between(left, right)
         ]
+        bad += [pair for pair in SPACE_PROBES if not self.tokenizer.splits_between(*pair)]
         if bad or not self.tokenizer.splits_before_space:
             where = f"between {bad[0][0]!r} and {bad[0][1]!r}" if bad else "before a space"
             raise UsageError(
@@ -71,6 +75,17 @@ class Meter:
 def meter(tokenizer: Tokenizer) -> Meter:
     """The tokenizer's meter, kept between samples."""
     return Meter(tokenizer)
+
+
+def edge_tokens(meter: Meter, first: str, last: str) -> int:
+    """What a context joined by spaces takes beside the sum of its pieces, each counted after
+    a space: its first piece has none, and a newline follows its last."""
+    return (
+        meter.count(first)
+        - meter.count(" " + first)
+        + meter.count(f" {last}\n")
+        - meter.count(" " + last)
+    )
 
 
 def too_short(task: str, length: int, least: int, tokenizer: Tokenizer) -> UsageError:

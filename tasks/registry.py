@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.errors import UsageError
 from tasks.niah import Niah
 from tasks.task import Task
+from tasks.vt import VariableTracking
 
 _ALL: tuple[Task, ...] = (
     # RULER's eight needle tasks
@@ -26,6 +27,7 @@ _ALL: tuple[Task, ...] = (
     Niah("niah_multikey_1_noise", "one of four keys, in repeated noise", "noise", keys=4),
     Niah("niah_multivalue_noise", "all four values of one key, in noise", "noise", values=4),
     Niah("niah_multiquery_noise", "the values of four keys, in noise", "noise", keys=4, queries=4),
+    VariableTracking("vt", "the five variables that share a value, in noise"),
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
