@@ -136,6 +136,22 @@ def score(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def train_warmstart(arguments: argparse.Namespace) -> int:
+    """run.py train warmstart"""
+    from training.recipe import load_recipe
+    from training.warmstart import train_warmstart as train
+
+    def show(step: int, metrics: Mapping[str, float]) -> None:
+        exact = [v for k, v in metrics.items() if "/" in k]
+        share = f"  exact {sum(exact) / len(exact):.3f}" if exact else ""
+        print(f"step {step}  loss {metrics['loss']:.4f}{share}", flush=True)
+
+    recipe = load_recipe(arguments.recipe)
+    train(recipe, arguments.out, device=arguments.device, resume=not arguments.fresh, progress=show)
+    print(f"checkpoint  {arguments.out}")
+    return DONE
+
+
 def tasks(arguments: argparse.Namespace) -> int:
     """run.py tasks"""
     from tasks.registry import TASKS
@@ -212,6 +228,7 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
     add.set_defaults(command=score)
 
+    _add_train(commands)
     for name, command, text in (
         ("tasks", tasks, "list the tasks"),
         ("suites", suites, "list the suites"),
@@ -262,6 +279,28 @@ def _add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add.set_defaults(command=sweep)
 
 
+def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    train = commands.add_parser("train", help="train a model")
+    kinds = train.add_subparsers(title="kinds of training", required=True, metavar="KIND")
+    add = kinds.add_parser(
+        "warmstart",
+        help="train the pocket model from nothing, on generated demonstrations",
+        description="Trains the pocket model's tokenizer and weights by supervised learning. "
+        "Stop it at any time: the same command goes on.",
+    )
+    add.add_argument(
+        "--recipe",
+        type=Path,
+        default=Path(__file__).parent / "checkpoints/pocket/recipe.json",
+        metavar="FILE",
+        help="default: the recipe of the checkpoint that comes with the project",
+    )
+    add.add_argument("--out", type=Path, default=Path("results/warmstart"), metavar="DIR")
+    add.add_argument("--device", metavar="NAME", help="cpu or cuda; default: what there is")
+    add.add_argument("--fresh", action="store_true", help="begin anew, do not go on")
+    add.set_defaults(command=train_warmstart)
+
+
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not names:
@@ -292,7 +331,8 @@ def _exported_samples(store: Store) -> Iterator[dict[str, object]]:
 
 def _read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines: JSON may hold U+2028 and its like as they are.
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
     for number, line in enumerate(lines, 1):

@@ -111,6 +111,7 @@ class _Run:
             left[job.cell.id] += 1
         queue = iter(jobs)
         async with client:
+            await client.check(self.model.name)
             ask = partial(client.turn, self.model.name)
             try:
                 async with asyncio.TaskGroup() as group:

@@ -37,6 +37,9 @@ class Reader:
     async def __aexit__(self, *_: object) -> None:
         return None
 
+    async def check(self, model: str) -> None:
+        return None
+
     async def turn(
         self,
         model: str,
