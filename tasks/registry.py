@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.errors import UsageError
+from tasks.documents import DocumentQuestions
 from tasks.niah import Niah
 from tasks.task import Task
 from tasks.vt import VariableTracking
@@ -28,6 +29,36 @@ _ALL: tuple[Task, ...] = (
     Niah("niah_multivalue_noise", "all four values of one key, in noise", "noise", values=4),
     Niah("niah_multiquery_noise", "the values of four keys, in noise", "noise", keys=4, queries=4),
     VariableTracking("vt", "the five variables that share a value, in noise"),
+    # Questions on documents: local corpora
+    DocumentQuestions(
+        "ruler_hqa",
+        "HotpotQA questions in a haystack of documents, filled to the length",
+        "hotpotqa",
+        bare_question=True,
+    ),
+    DocumentQuestions(
+        "ruler_hqa_published",
+        "the same by MemAgent's numbers of documents: 7000 is 50, 14000 is 100, ...",
+        "hotpotqa",
+        bare_question=True,
+        documents="published",
+    ),
+    DocumentQuestions(
+        "ruler_hqa_early20",
+        "ruler_hqa with the gold documents in the first fifth",
+        "hotpotqa",
+        bare_question=True,
+        gold_within=0.2,
+    ),
+    DocumentQuestions(
+        "ruler_hqa_early10",
+        "ruler_hqa with the gold documents in the first tenth",
+        "hotpotqa",
+        bare_question=True,
+        gold_within=0.1,
+    ),
+    DocumentQuestions("qa_1", "SQuAD questions in a haystack of paragraphs", "squad"),
+    DocumentQuestions("qa_2", "HotpotQA questions in a haystack of documents", "hotpotqa"),
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
