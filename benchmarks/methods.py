@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from agents.gru_mem import GruMem, GruMemSettings
 from agents.memagent import MemAgent, MemAgentSettings
 from baselines.full_context import FullContext, FullContextSettings
 from core.errors import UsageError
@@ -14,6 +15,7 @@ from core.types import Json, Method, Scalar
 
 METHODS: dict[str, tuple[Callable[..., Method], type[Any]]] = {
     "memagent": (MemAgent, MemAgentSettings),
+    "gru_mem": (GruMem, GruMemSettings),
     "full_context": (FullContext, FullContextSettings),
 }
 

@@ -39,7 +39,8 @@ CREATE TABLE sample (
     cell INTEGER NOT NULL REFERENCES cell, idx INTEGER NOT NULL, sample_id TEXT NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('ok', 'error')), error_kind TEXT, error TEXT,
     question TEXT NOT NULL, golds TEXT NOT NULL, reply TEXT, prediction TEXT,
-    truncated_tokens INTEGER NOT NULL, meta TEXT NOT NULL, PRIMARY KEY (cell, idx)) WITHOUT ROWID;
+    truncated_tokens INTEGER NOT NULL, counts TEXT NOT NULL, meta TEXT NOT NULL,
+    PRIMARY KEY (cell, idx)) WITHOUT ROWID;
 CREATE TABLE score (
     cell INTEGER NOT NULL, idx INTEGER NOT NULL, profile TEXT NOT NULL, metric TEXT NOT NULL,
     value REAL NOT NULL, PRIMARY KEY (cell, idx, profile, metric)) WITHOUT ROWID;
@@ -53,7 +54,7 @@ CREATE TABLE turn (
 SAMPLE_ROWS = """
 SELECT cell.id AS cell, sample.sample_id AS id, task, length, method, model,
        sample.idx AS "index", question, golds, sample.reply, prediction, status, error_kind,
-       error, truncated_tokens, meta,
+       error, truncated_tokens, counts, meta,
        COUNT(turn.turn) AS turns, COALESCE(SUM(turn.prompt_tokens), 0) AS prompt_tokens,
        COALESCE(SUM(turn.completion_tokens), 0) AS completion_tokens,
        COALESCE(SUM(turn.seconds), 0.0) AS seconds,
@@ -256,13 +257,17 @@ class Store:
         failure = ending if isinstance(ending, Failure) else None
         with self._transaction() as db:
             db.execute(
-                "INSERT OR REPLACE INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(cell, sample.index, sample.id, "ok" if answer else "error"),
                     *((failure.kind, failure.message) if failure else (None, None)),
                     *(sample.problem.question, _dump(list(sample.golds))),
                     *((answer.reply, answer.prediction) if answer else (None, None)),
-                    *(answer.truncated_tokens if answer else 0, _dump(dict(sample.meta))),
+                    *(
+                        answer.truncated_tokens if answer else 0,
+                        _dump(dict(answer.counts if answer else {})),
+                    ),
+                    _dump(dict(sample.meta)),
                 ),
             )
             db.execute("DELETE FROM score WHERE cell = ? AND idx = ?", (cell, sample.index))
@@ -320,8 +325,9 @@ class Store:
                     query, (row.pop("cell"), row["index"])
                 ):
                     scores.setdefault(profile, {})[metric] = value
-            golds, meta = json.loads(row["golds"]), json.loads(row["meta"])
-            yield row | {"golds": golds, "meta": meta, "scores": scores}
+            for name in ("golds", "counts", "meta"):
+                row[name] = json.loads(row[name])
+            yield row | {"scores": scores}
 
     def turn_rows(self) -> Iterator[dict[str, Any]]:
         """One row a turn, as `run.py export --turns` writes it."""

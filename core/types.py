@@ -119,12 +119,14 @@ class Answer:
 
     `reply` is the whole last reply (after the last `</think>`); `prediction` is what the
     method's own parser took out of it, None if the reply holds no answer marker.
-    `truncated_tokens` is how many context tokens the method did not get to see.
+    `truncated_tokens` is how many context tokens the method did not get to see. `counts` is
+    what else the method counts (chunks read, replies it could not parse).
     """
 
     reply: str
     prediction: str | None
     truncated_tokens: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,123 @@
+"""GRU-Mem (Sheng et al., 2026-02-12): MemAgent with two gates that the model writes itself.
+
+    <think>...</think><check>yes|no</check><update>...</update><next>continue|end</next>
+
+The update gate (`check`) says whether a chunk holds anything useful; at `no` the memory stays
+as it was, whatever stands in `update`. The exit gate (`next`) ends the reading as soon as
+enough is known; `w/o EG` reads on to the end. Questions that ask for all the values are run
+without it. A reply that cannot be parsed keeps the memory, goes on, and is counted.
+
+The memory turn's prompt is the paper's Figure 10(a); the answer turn is MemAgent's boxed form.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from agents.memagent import ANSWER_BOXED, NO_MEMORY
+from core.answers import after_think, extract_boxed
+from core.rollout import in_thread
+from core.tokens import Tokenizer
+from core.types import Answer, Chat, Message, Problem
+
+UPDATE = """You are presented with a problem, a section of an article that may contain the \
+answer to the problem, and a previous memory. Please read the provided section carefully. You \
+should reason about whether the new section contains useful information about the problem, and \
+then update the memory with the new information that helps to answer the problem.
+
+Be sure to retain all relevant details from the previous memory while adding any new, useful \
+information. You should also carefully judge whether you have collected enough information to \
+answer the problem.
+
+You should reason about whether the new section contains useful information, what to update, \
+and what to do next first between <think> and </think>.
+
+If the new section contains useful information about the problem, you should first generate \
+<check>yes</check>. After that, update the new memory between <update> and </update>.
+
+If the new section does not contain useful information about the problem, you should first \
+generate <check>no</check>. After that, you should keep the previous memory unchanged between \
+<update> and </update>.
+
+In the end, if you haven't collected enough information for the problem, return \
+<next>continue</next>. ONLY when enough information is collected, return <next>end</next>.
+
+<problem> {prompt} </problem>
+<memory> {memory} </memory>
+<section> {chunk} </section>"""
+
+
+@dataclass(frozen=True, slots=True)
+class GruMemSettings:
+    """Published: 5,000-token chunks and 2,048 reply tokens on every turn."""
+
+    chunk_tokens: int = 5000
+    reply_tokens: int = 2048
+    exit_gate: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """A parsed reply: `useful` is the update gate, `done` the exit gate."""
+
+    useful: bool
+    memory: str
+    done: bool
+
+
+REPLY = re.compile(
+    r"\s*<check>\s*(yes|no)\s*</check>\s*<update>(.*?)</update>\s*<next>\s*(continue|end)\s*</next>\s*",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def parse_gates(reply: str) -> Gates | None:
+    """The gates of a memory turn's reply, None where it breaks the format.
+
+    What stands before the last `</think>` is thought and not looked at.
+    """
+    found = REPLY.fullmatch(after_think(reply))
+    if found is None:
+        return None
+    check, memory, following = found.groups()
+    return Gates(check.lower() == "yes", memory.strip(), following.lower() == "end")
+
+
+class GruMem:
+    """The workflow, for one tokenizer. Stateless: one object serves any number of rollouts.
+
+    `Answer.counts`: `chunks_read`, `unparsed_turns`, `updates`, `exited` (1 where the exit
+    gate ended the reading).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, settings: GruMemSettings) -> None:
+        self.tokenizer = tokenizer
+        self.settings = settings
+
+    async def answer(self, problem: Problem, chat: Chat) -> Answer:
+        """See `core.types.Method`."""
+        question = problem.question.strip()
+        memory = NO_MEMORY
+        counts = {"chunks_read": 0, "unparsed_turns": 0, "updates": 0, "exited": 0}
+        chunks = problem.context.chunks(self.tokenizer, self.settings.chunk_tokens)
+        async for chunk in in_thread(chunks):
+            prompt = UPDATE.format(prompt=question, memory=memory, chunk=chunk.text)
+            gates = parse_gates(await self._ask(chat, prompt, "memory"))
+            counts["chunks_read"] += 1
+            if gates is None:
+                counts["unparsed_turns"] += 1
+                continue
+            if gates.useful:
+                memory = gates.memory
+                counts["updates"] += 1
+            if gates.done and self.settings.exit_gate:
+                counts["exited"] = 1
+                break
+        prompt = ANSWER_BOXED.format(prompt=question, memory=memory)
+        reply = after_think(await self._ask(chat, prompt, "answer"))
+        return Answer(reply, extract_boxed(reply), counts=counts)
+
+    async def _ask(self, chat: Chat, prompt: str, tag: str) -> str:
+        turn = await chat([Message("user", prompt)], max_tokens=self.settings.reply_tokens, tag=tag)
+        return turn.reply
