@@ -201,7 +201,7 @@ class DocumentQuestions:
                 return chosen, tokens
             chosen.append(document)
             tokens += more
-        if self.whole_corpus_at_most or len(chosen) == wanted:
+        if self.whole_corpus_at_most or len(chosen) == wanted or tokens == room:
             return chosen, tokens
         raise UsageError(
             f"{self.name}: length {length} needs more than the {len(pool.documents)} documents "

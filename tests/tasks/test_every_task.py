@@ -1,0 +1,167 @@
+"""What holds for every task of the registry: length, evidence, gold, the same bytes again."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.errors import DataMissing, UsageError
+from core.tokens import Tokenizer
+from core.types import Sample
+from tasks.corpora import Corpora
+from tasks.registry import TASKS, find_task
+from tasks.scoring import match_of_kind, score
+from tasks.task import Task
+
+BY_TOKENS = [name for name in TASKS if not name.endswith("_published")]
+
+
+def make(name: str, index: int, length: int, tokenizer: Tokenizer, corpora: Corpora) -> Sample:
+    return TASKS[name].sample(index, length, seed=3, tokenizer=tokenizer, corpora=corpora)
+
+
+def whole_prompt(sample: Sample) -> str:
+    """RULER's prompt, from the parts kept with the sample."""
+    meta: Any = sample.meta
+    context = sample.problem.context.text()
+    return str(meta["ruler_before"] + context + meta["ruler_after"] + meta["answer_prefix"])
+
+
+def last_unit_tokens(sample: Sample, tokenizer: Tokenizer) -> int:
+    """An upper bound of one haystack unit: the longest piece and what joins it."""
+    longest = max(sample.problem.context.pieces, key=len)
+    return tokenizer.count(f"\n\n{longest}\n\n") + 80
+
+
+@pytest.mark.parametrize("name", BY_TOKENS)
+@pytest.mark.parametrize("extra", [0, 1, 17, 1_000])
+def test_length_is_exact(name: str, extra: int, any_tokenizer: Tokenizer, corpora: Corpora) -> None:
+    task = TASKS[name]
+    length = (1_300 if any_tokenizer.name.endswith("qwen2") else 5_000) + extra
+    for index in range(3):
+        sample = make(name, index, length, any_tokenizer, corpora)
+        tokens = len(any_tokenizer.encode(whole_prompt(sample)))
+        assert tokens == sample.meta["prompt_tokens"]
+        context = sample.problem.context.text().strip()
+        assert len(any_tokenizer.encode(context)) == sample.meta["context_tokens"]
+        left = length - task.generation_tokens - tokens
+        assert 0 <= left < last_unit_tokens(sample, any_tokenizer)
+
+
+@pytest.mark.parametrize("name", BY_TOKENS)
+def test_evidence_stands_where_it_says(
+    name: str, byte_tokenizer: Tokenizer, corpora: Corpora
+) -> None:
+    for index in range(8):
+        sample = make(name, index, 5_000, byte_tokenizer, corpora)
+        context = sample.problem.context
+        assert sample.evidence
+        for evidence in sample.evidence:
+            assert context.pieces[evidence.piece][evidence.start : evidence.end] == evidence.text
+            start, end = context.locate(evidence)
+            assert context.text()[start:end] == evidence.text
+        if sample.match == "all":
+            pairs = zip(sample.golds, sample.evidence, strict=True)
+            assert all(gold in evidence.text for gold, evidence in pairs)
+        else:
+            assert any(sample.golds[0] in evidence.text for evidence in sample.evidence)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_gold_scores_one_and_a_wrong_answer_zero(
+    name: str, byte_tokenizer: Tokenizer, corpora: Corpora
+) -> None:
+    length = 7_000 if name.endswith("_published") else 5_000
+    task: Task = TASKS[name]
+    if name.endswith("_published"):
+        task = replace(task, documents=12)
+    sample = task.sample(0, length, seed=3, tokenizer=byte_tokenizer, corpora=corpora)
+    assert match_of_kind(name) == sample.match == task.match
+    for said, value in ((", ".join(sample.golds), 1.0), ("zzz", 0.0)):
+        verdicts = score(f"Therefore, the answer is {said}.", said, sample.golds, sample.match)
+        assert verdicts["published"]["sub_em"] == verdicts["strict"]["sub_em"] == value
+        assert verdicts["ruler"]["string_match"] == value
+
+
+@pytest.mark.parametrize("name", BY_TOKENS)
+def test_a_sample_is_the_same_alone_and_in_any_order(
+    name: str, byte_tokenizer: Tokenizer, corpora: Corpora
+) -> None:
+    def digest(index: int, fresh: Corpora) -> tuple[str, str, str]:
+        sample = make(name, index, 4_000, byte_tokenizer, fresh)
+        return sample.id, sample.problem.context.text(), sample.problem.question
+
+    forward = [digest(i, corpora) for i in range(4)]
+    state = random.getstate()
+    backward = [digest(i, Corpora(corpora.data_dir)) for i in reversed(range(4))]
+    assert backward[::-1] == forward
+    assert random.getstate() == state, "the global generator is left alone"
+    assert len({sample_id for sample_id, _, _ in forward}) == 4
+
+
+def test_every_setting_gives_another_id(
+    byte_tokenizer: Tokenizer, tokenizer: Tokenizer, corpora: Corpora
+) -> None:
+    task = find_task("niah_single_1")
+    ids = {
+        t.sample(i, n, seed=s, tokenizer=k, corpora=corpora).id
+        for t in (task, replace(task, keys=2), replace(task, generation_tokens=64))
+        for i in (0, 1)
+        for n in (4_000, 4_001)
+        for s in (1, 2)
+        for k in (byte_tokenizer, tokenizer)
+    }
+    assert len(ids) == 3 * 2 * 2 * 2 * 2
+
+
+PINNED = {
+    "niah_single_1": "511a9bb3ce996ab6486692e35eda4fa607e9fd3a4f41cc05eafbc8ac7befc3d2",
+    "niah_multikey_2": "26c92526f5d71bb616fef4d359c9b7a5414cb2919ad80eb2a6635a97763e7651",
+    "niah_multikey_3": "1ae31895e8b5bdef0d067d8a7b96b69f8b51819b0f88b04c1197e038d4bc3650",
+    "niah_multiquery": "1e0d28d01242b647660e7eca4eba64fe33ca86aa6af0900c55f4a5d854c9c44c",
+    "vt": "b5e1938d1d86f1eb6c97ea999f92b669db7a8d8ee3eee3abb0df689c114314f3",
+    "ruler_hqa": "60436a1320fa83d428604a8a3d1fa0a4b6879f6c7101d3ba49df548cf3739a96",
+    "qa_1": "7a1f47c4f9f21a38047a68a6d0698a0751abf533c05a06d4d05cf13ab6d4759d",
+}
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_same_seed_same_bytes_on_every_machine(
+    name: str, byte_tokenizer: Tokenizer, corpora: Corpora
+) -> None:
+    sample = make(name, 1, 4_000, byte_tokenizer, corpora)
+    text = "\x00".join([sample.problem.context.text(), sample.problem.question, *sample.golds])
+    assert hashlib.sha256(text.encode()).hexdigest() == PINNED[name]
+
+
+@pytest.mark.parametrize("name", BY_TOKENS)
+def test_a_length_too_small_names_the_least_one(
+    name: str, byte_tokenizer: Tokenizer, corpora: Corpora
+) -> None:
+    with pytest.raises(UsageError, match=r"ask for at least \d+") as caught:
+        make(name, 0, 50, byte_tokenizer, corpora)
+    least = int(str(caught.value).split("ask for at least ")[1].rstrip("."))
+    # Other lengths draw other keys, which may be longer.
+    make(name, 0, least + 250, byte_tokenizer, corpora)
+    with pytest.raises(UsageError, match="too short"):
+        make(name, 0, least - 250, byte_tokenizer, corpora)
+
+
+def test_an_unknown_task_is_answered_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match="niah_single_1, niah_single_2"):
+        find_task("niah_single")
+
+
+def test_a_negative_index_is_refused(byte_tokenizer: Tokenizer, corpora: Corpora) -> None:
+    with pytest.raises(UsageError, match="index"):
+        make("vt", -1, 4_000, byte_tokenizer, corpora)
+
+
+@pytest.mark.parametrize("name", ["ruler_hqa", "qa_1", "niah_single_2"])
+def test_without_data_the_error_says_what_to_do(name: str, byte_tokenizer: Tokenizer) -> None:
+    with pytest.raises(DataMissing, match="--data DIR"):
+        make(name, 0, 5_000, byte_tokenizer, Corpora(None))
