@@ -1,0 +1,326 @@
+"""The process that holds a pool: starts Ray (or joins a cluster), runs the application, watches.
+
+`serving.pool.Pool` starts it as a child, so that neither Ray nor its chatter, its signal
+handlers and its environment come into the process that does the work. Line 1 of stdin is a
+`ServerSpec`; the end of stdin (its owner stopped, or was killed) ends this process too. Each
+line of stdout is a JSON state for the owner; all else that is printed goes to the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from core.errors import HarnessError, ServerDied, UsageError
+from serving.app import (
+    GIB,
+    LOOPBACK,
+    PORT_NAMES,
+    Layout,
+    Resources,
+    build_application,
+    can_stream_directly,
+    head_environment,
+    plan_layout,
+)
+from serving.catalogue import ModelEntry
+from serving.leftovers import clear_away, tail_of_session
+
+WATCH_PERIOD_S = 5.0
+POLL_PERIOD_S = 0.5
+OBJECT_STORE_BYTES = 256 << 20
+
+
+class ServerSpec(BaseModel):
+    """What the owner asks for. `folder` is this pool's own, short, for Ray's session."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    entry: ModelEntry
+    port: int
+    ray_address: str | None
+    folder: Path
+    log_file: Path
+    deadline_s: float
+
+
+def main() -> int:
+    """Runs one pool until stdin ends or a signal comes. Exit code 0, or 1 with a last state
+    `failed` or `usage` that says why."""
+    spec = ServerSpec.model_validate_json(sys.stdin.readline())
+    say = _take_over_output(spec.log_file)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to handle
+    signal.signal(signal.SIGTERM, _leave)
+    threading.Thread(target=_leave_with_owner, daemon=True).start()
+    pool = _Pool(spec, say)
+    try:
+        pool.start()
+        pool.watch()
+    except UsageError as error:
+        say(state="usage", text=str(error))
+        return 1
+    except HarnessError as error:
+        say(state="failed", text=str(error))
+        return 1
+    except Exception as error:  # noqa: BLE001 - the boundary: the owner must hear of it
+        text = f"{type(error).__name__}: {error}"
+        say(state="failed", text=f"the pool failed: {text}\n{pool.log_tail()}")
+        return 1
+    finally:
+        pool.stop()
+        clear_away(spec.folder, keep_logs_in=spec.log_file.parent)
+    return 0
+
+
+class _Pool:
+    def __init__(self, spec: ServerSpec, say: Callable[..., None]) -> None:
+        self.spec = spec
+        self.say = say
+        self.own_cluster = spec.ray_address is None
+        self.direct = self.own_cluster and can_stream_directly()
+        self.name = f"longmem-{spec.entry.name}-{os.getpid()}"
+        self.session: Path | None = None
+        self.deadline = time.monotonic() + spec.deadline_s
+
+    def start(self) -> None:
+        """Raises ServerDied if the pool is not ready by the deadline."""
+        _ = self.spec.entry.location  # a missing model is told before Ray takes its seconds
+        resources = self._start_ray()
+        layout = plan_layout(self.spec.entry, resources)
+        kind = "GPU" if layout.on_gpu else "CPU"
+        self.say(state="loading", replicas=layout.replicas, kind=kind)
+        host, port, prefix = self._start_application(layout)
+        self._wait_until_running(layout)
+        base_url = f"http://{host}:{port}{prefix}/v1"
+        for _ in range(layout.replicas):
+            self._ask(base_url)
+        self.say(state="ready", base_url=base_url, replicas=layout.replicas, kind=kind)
+
+    def _start_ray(self) -> Resources:
+        if self.own_cluster:
+            ports = dict(zip(PORT_NAMES, free_ports(len(PORT_NAMES)), strict=True))
+            os.environ.update(head_environment(ports, self.spec.folder, direct=self.direct))
+        import ray
+
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
+        if self.own_cluster:
+            options |= {
+                "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE_BYTES,
+                "_temp_dir": str(self.spec.folder),
+                "_node_ip_address": LOOPBACK,
+            }
+        else:
+            options |= {"address": self.spec.ray_address}
+        try:
+            context = ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            where = self.spec.ray_address or "on this machine"
+            raise ServerDied(f"Ray {where} did not come up: {error}") from error
+        self.session = Path(context.address_info["session_dir"])
+        self.say(state="ray", session=str(self.session))
+        total = ray.cluster_resources()
+        available = _free_memory_gib() if self.own_cluster else total.get("memory", 0.0) / GIB
+        return Resources(total.get("CPU", 0.0), total.get("GPU", 0.0), available)
+
+    def _start_application(self, layout: Layout) -> tuple[str, int, str]:
+        """Returns host, port and path prefix under which the application answers."""
+        from ray import serve
+        from ray.serve._private.api import _get_global_client
+        from ray.serve.api import RunTarget
+        from ray.serve.schema import LoggingConfig
+
+        entry = self.spec.entry
+        app = build_application(entry, layout, direct=self.direct, own_cluster=self.own_cluster)
+        quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
+        # On a cluster where Serve runs already, this changes nothing and joins it.
+        serve.start(
+            proxy_location="HeadOnly",
+            http_options={"host": LOOPBACK, "port": self.spec.port},
+            logging_config=quiet,
+        )
+        prefix = "" if self.own_cluster else f"/{self.name}"
+        target = RunTarget(
+            target=app, name=self.name, route_prefix=prefix or "/", logging_config=quiet
+        )
+        serve.run_many(
+            [target],
+            wait_for_ingress_deployment_creation=False,
+            wait_for_applications_running=False,
+        )
+        http = _get_global_client().http_config
+        host = http.host if http.host not in (None, "0.0.0.0", "::") else LOOPBACK
+        return host, http.port, prefix
+
+    def _wait_until_running(self, layout: Layout) -> None:
+        told = -1
+        while True:
+            status, running, message = self._status()
+            if status == "RUNNING":
+                return
+            if status in ("DEPLOY_FAILED", "UNHEALTHY"):
+                raise ServerDied(
+                    f"model {self.spec.entry.name} did not start ({status}): "
+                    f"{message[-2000:]}\n{self.log_tail()}"
+                )
+            if running != told:
+                told = running
+                self.say(state="replicas", running=running, replicas=layout.replicas)
+            if time.monotonic() > self.deadline:
+                raise ServerDied(
+                    f"model {self.spec.entry.name} was not ready within "
+                    f"{self.spec.deadline_s:g} s ({running} of {layout.replicas} replicas run). "
+                    f"Give it longer, or see why:\n{self.log_tail()}"
+                )
+            time.sleep(POLL_PERIOD_S)
+
+    def _status(self) -> tuple[str, int, str]:
+        """Status of the application, number of model replicas running, what Serve says."""
+        from ray import serve
+
+        app = serve.status().applications.get(self.name)
+        if app is None:
+            return "DEPLOYING", 0, ""
+        running = sum(
+            d.replica_states.get("RUNNING", 0)
+            for name, d in app.deployments.items()
+            if name.startswith("LLMServer")
+        )
+        said = [app.message, *(d.message for d in app.deployments.values())]
+        return app.status.value, running, "\n".join(filter(None, said))
+
+    def _ask(self, base_url: str) -> None:
+        """One real request, tried until the deadline: what is up must also answer."""
+        body = {"model": self.spec.entry.name, "prompt": [1, 1], "max_tokens": 1}
+        request = urllib.request.Request(
+            f"{base_url}/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while True:
+            try:
+                left_s = max(self.deadline - time.monotonic(), 1.0)
+                with opener.open(request, timeout=left_s) as response:
+                    response.read()
+                return
+            except (urllib.error.URLError, OSError) as error:
+                detail = ""
+                if isinstance(error, urllib.error.HTTPError):
+                    detail = error.read().decode(errors="replace")[:500]
+                if time.monotonic() > self.deadline:
+                    raise ServerDied(
+                        f"the pool runs but does not answer: {error} {detail}\n{self.log_tail()}"
+                    ) from error
+            time.sleep(POLL_PERIOD_S)
+
+    def watch(self) -> None:
+        """Returns only by an exception: the application stopped running for good."""
+        bad_since: float | None = None
+        while True:
+            time.sleep(WATCH_PERIOD_S)
+            status, running, message = self._status()
+            if status == "RUNNING":
+                bad_since = None
+                continue
+            # Serve replaces a dead replica by itself; only a lasting failure ends the pool.
+            bad_since = bad_since or time.monotonic()
+            self.say(state="unhealthy", running=running, text=message[-500:])
+            if status == "DEPLOY_FAILED" or time.monotonic() - bad_since > self.spec.deadline_s:
+                raise ServerDied(
+                    f"model {self.spec.entry.name} stopped running ({status}): "
+                    f"{message[-2000:]}\n{self.log_tail()}"
+                )
+
+    def log_tail(self) -> str:
+        """The end of the log that most likely says why."""
+        return tail_of_session(self.session, self.spec.log_file)
+
+    def stop(self) -> None:
+        """Removes what this process started: the application, and Ray if it is our own."""
+        if "ray" not in sys.modules:
+            return
+        import ray
+        from ray import serve
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with contextlib.suppress(Exception):
+            if not self.own_cluster and ray.is_initialized():
+                serve.delete(self.name)
+        ray.shutdown()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on now, below the range that systems hand out by
+    themselves, so that nobody takes one before we do. The last starts a range."""
+    ports: list[int] = []
+    start = 20_000 + os.getpid() % 9_000
+    for port in range(start, start + 3_000):
+        if is_free(port):
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise ServerDied(f"no {count} free ports between {start} and {start + 3_000}")
+
+
+def is_free(port: int) -> bool:
+    """Whether `port` of loopback can be bound."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def _free_memory_gib() -> float:
+    import psutil
+
+    return float(psutil.virtual_memory().available) / GIB
+
+
+def _take_over_output(log_file: Path) -> Callable[..., None]:
+    """Keeps the real stdout for states, and sends all other output, of C++ too, to the log."""
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    states = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    with log_file.open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+
+    def say(**state: Any) -> None:
+        print(json.dumps(state), flush=True)
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            states.write(json.dumps(state) + "\n")
+            states.flush()
+
+    return say
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+def _leave_with_owner() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        while os.read(0, 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
