@@ -14,7 +14,8 @@ CONTEXT = Context(["one two three four five six seven eight"])
 
 
 def reply(check: str, update: str, following: str) -> str:
-    return f"<think>hm</think>\n<check>{check}</check><update>{update}</update><next>{following}</next>"
+    gates = f"<check>{check}</check><update>{update}</update>"
+    return f"<think>hm</think>\n{gates}<next>{following}</next>"
 
 
 @pytest.mark.skipif(not (SHARED / "PROTOCOL.md").is_file(), reason="no ../shared")
