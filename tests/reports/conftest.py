@@ -1,0 +1,97 @@
+"""Small real stores with numbers that a reader can check by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.store import Cell, Store
+from core.context import Context
+from core.types import Answer, Failure, Json, Problem, Sample, Turn
+
+BuildRun = Callable[..., Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one sample of a fabricated cell ended: with a score, or with an error's kind."""
+
+    published: float = 0.0
+    strict: float = 0.0
+    error: str | None = None
+    reply: str = "Therefore, the answer is 42."
+    prediction: str | None = "42"
+    memories: tuple[str, ...] = ()
+    cut: bool = False
+    question: str = "What is the number?"
+    golds: tuple[str, ...] = ("42",)
+
+
+RIGHT = Ended(1.0, 1.0)
+WRONG = Ended(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A fabricated cell: its place in the suite, and the samples that have ended."""
+
+    task: str
+    length: int
+    method: str
+    model: str
+    samples: int
+    ended: Sequence[Ended] = ()
+
+
+def settings_for(*models: str, **entry: Any) -> dict[str, Any]:
+    """Settings of a run of `models`, each with the same further `entry`."""
+    known = {"source": "checkpoints/x", "window": 1024, "methods": {"memagent": {}}}
+    return {"suite": "pocket", "seed": 7, "models": {name: {**known, **entry} for name in models}}
+
+
+@pytest.fixture
+def build_run(tmp_path: Path) -> BuildRun:
+    """Writes cells through the store's own writer, and returns the folder of the run."""
+
+    def build(cells: Sequence[Made], settings: Mapping[str, Any] | None = None) -> Path:
+        run_dir = tmp_path / "run"
+        with Store.write(run_dir) as store:
+            plan = [
+                Cell(number, cell.task, cell.length, cell.method, cell.model, cell.samples)
+                for number, cell in enumerate(cells, 1)
+            ]
+            store.set_up(settings if settings is not None else settings_for("pocket"), plan)
+            provenance: dict[str, Json] = {
+                "command": ["run.py", "sweep", "pocket"],
+                "versions": {"ray": "2.60.0"},
+            }
+            store.begin_session(provenance, "2026-11-20T19:00:00+00:00")
+            for number, cell in enumerate(cells, 1):
+                for index, ended in enumerate(cell.ended):
+                    _write_sample(store, number, cell, index, ended)
+        return run_dir
+
+    return build
+
+
+def _write_sample(store: Store, cell_id: int, cell: Made, index: int, ended: Ended) -> None:
+    replies = [*ended.memories, ended.reply]
+    for number, reply in enumerate(replies):
+        tag = "answer" if number == len(replies) - 1 else "memory"
+        reason = "length" if ended.cut else "stop"
+        turn = Turn(tag, (), reply, reason, prompt_tokens=100, completion_tokens=10, seconds=0.5)
+        store.add_turn(cell_id, index, number, f"hash{number}", turn)
+    problem = Problem(Context(["a haystack"]), ended.question)
+    sample = Sample(f"{cell.task}-{index}", cell.task, index, problem, ended.golds, "any")
+    if ended.error:
+        store.finish_sample(cell_id, sample, Failure(ended.error, "no reply in 120 s"), {})
+        return
+    scores = {
+        "published": {"sub_em": ended.published},
+        "strict": {"sub_em": ended.strict, "em": 0.0, "unparsed": float(ended.prediction is None)},
+    }
+    store.finish_sample(cell_id, sample, Answer(ended.reply, ended.prediction, 7), scores)

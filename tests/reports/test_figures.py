@@ -1,0 +1,86 @@
+"""Figures: they exist, they are what their names say, and they repeat byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reports.data import load_run
+from reports.figures import accuracy_figure, cost_figure, heatmap_figure
+from reports.published import PublishedRow
+from reports.published_figure import published_figure
+from reports.style import Rendered, spread
+from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def small_run(tasks: int = 2, models: int = 1) -> list[Made]:
+    """Agent and baseline at three lengths, one cell unfinished, one not begun."""
+    names = [f"model-{n}" for n in range(models)] if models > 1 else ["pocket"]
+    cells = [
+        Made(f"task_{task}", length, method, model, 2, [RIGHT if method == "memagent" else WRONG])
+        for task in range(tasks)
+        for length in (1024, 2048, 65536)
+        for method in ("memagent", "full_context")
+        for model in names
+    ]
+    cells[-1] = Made(*(f"task_{tasks - 1}", 65536, "full_context", names[-1], 2))
+    cells[0] = Made("task_0", 1024, "memagent", names[0], 2, [RIGHT, Ended(error="timeout")])
+    return cells
+
+
+def test_the_same_numbers_give_the_same_bytes(build_run: BuildRun) -> None:
+    run = load_run(build_run(small_run()))
+    draws: list[Callable[[], Rendered]] = [
+        lambda: accuracy_figure(run, "strict"),
+        lambda: heatmap_figure(run, "published"),
+        lambda: cost_figure(run),
+    ]
+    for draw in draws:
+        first, second = draw(), draw()
+        assert first.png.startswith(PNG)
+        assert first.pdf.startswith(b"%PDF")
+        assert (first.png, first.pdf) == (second.png, second.pdf)
+        assert b"CreationDate" not in first.pdf
+        assert b"matplotlib" not in first.png.lower()
+
+
+def test_figures_are_twice_readme_width(build_run: BuildRun) -> None:
+    png = accuracy_figure(load_run(build_run(small_run())), "strict").png
+    assert int.from_bytes(png[16:20], "big") == 1800
+
+
+@pytest.mark.parametrize(("tasks", "models"), [(1, 1), (3, 1), (5, 1), (8, 1), (2, 6)])
+def test_any_number_of_tasks_and_models_can_be_drawn(
+    build_run: BuildRun, tasks: int, models: int
+) -> None:
+    settings = settings_for(*(f"model-{n}" for n in range(models)), "pocket")
+    run = load_run(build_run(small_run(tasks, models), settings))
+    assert accuracy_figure(run, "strict").png.startswith(PNG)
+    assert heatmap_figure(run, "strict").png.startswith(PNG)
+
+
+def test_missing_settings_are_no_hindrance(build_run: BuildRun) -> None:
+    run = load_run(build_run(small_run(1), {}))
+    assert accuracy_figure(run, "strict").png.startswith(PNG)
+
+
+def test_published_curves_need_single_lengths() -> None:
+    row = PublishedRow("paper", "Table 1", "vt", "accuracy_pct", "MemAgent-7B", "avg", 80.0)
+    assert published_figure([row]) is None
+    points = [
+        PublishedRow("paper", "Table 1", "vt", "accuracy_pct", "MemAgent-7B", length, 80.0)
+        for length in ("7K", "14K")
+    ]
+    drawn = published_figure([row, *points])
+    assert drawn is not None
+    assert drawn.png.startswith(PNG)
+
+
+def test_labels_that_would_touch_move_apart() -> None:
+    assert spread([50, 10], gap=15, low=0, high=100) == [50, 10]
+    moved = spread([98, 97, 96], gap=10, low=0, high=100)
+    assert moved == [100, 90, 80]
+    assert spread([1, 2], gap=10, low=3, high=97) == [3, 13]

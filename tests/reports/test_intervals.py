@@ -1,0 +1,51 @@
+"""Intervals against values from elsewhere."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.intervals import Estimate, average, estimate, wilson
+
+
+def test_wilson_equals_the_textbook_values() -> None:
+    # scipy.stats.binomtest(k, n).proportion_ci(method="wilson") of 8/10, 0/20 and 95/100
+    assert wilson(0.8, 10) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
+    assert wilson(0.0, 20) == pytest.approx((0.0, 0.1611252), abs=1e-6)
+    assert wilson(0.95, 100) == pytest.approx((0.8882495, 0.9784563), abs=1e-6)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=200))
+def test_an_interval_lies_in_0_to_1_around_its_mean(scores: list[float]) -> None:
+    got = estimate(scores)
+    assert 0.0 <= got.low <= got.mean <= got.high <= 1.0
+    assert got.high > got.low  # never of width zero, however equal the scores
+    assert got.n == len(scores)
+
+
+def test_shares_get_the_interval_of_their_mean() -> None:
+    got = estimate([1.0, 0.5, 0.25, 0.25])
+    assert got.mean == 0.5
+    assert (got.low, got.high) == wilson(0.5, 4)
+
+
+def test_the_average_weighs_tasks_not_samples() -> None:
+    few, many = estimate([1.0] * 4), estimate([0.0] * 400)
+    got = average([few, many])
+    assert got.mean == 0.5
+    assert got.n == 404
+    below = math.hypot(few.mean - few.low, 0.0) / 2  # `many` is at 0 and has nothing below
+    assert got.low == pytest.approx(0.5 - below)
+    assert average([few]) == few
+
+
+def test_nothing_has_no_estimate() -> None:
+    for call in (lambda: estimate([]), lambda: average([]), lambda: wilson(0.5, 0)):
+        with pytest.raises(ValueError):
+            call()
+    with pytest.raises(ValueError):
+        estimate([1.5])
+    assert Estimate(0.0, 0.0, 0.2, 5).n == 5

@@ -1,0 +1,46 @@
+"""What figures and tables call things."""
+
+from __future__ import annotations
+
+import pytest
+
+from reports.labels import Series, compact, length_label, looks, percent
+
+
+@pytest.mark.parametrize(
+    ("tokens", "label"),
+    [
+        *((1024, "1K"), (1536, "1.5K"), (65536, "64K"), (7000, "7K"), (7168, "7K")),
+        *((448_000, "448K"), (458_752, "448K"), (131_072, "128K"), (524_288, "512K")),
+        *((1_000_000, "1M"), (1_048_576, "1M"), (1_750_000, "1.75M"), (3_500_000, "3.5M")),
+        *((500, "500"), (1234, "1,234"), (512, "512")),
+    ],
+)
+def test_lengths_are_short_where_they_are_round(tokens: int, label: str) -> None:
+    assert length_label(tokens) == label
+
+
+def test_only_a_perfect_score_is_100_and_only_none_is_0() -> None:
+    assert percent(1.0) == "100"
+    assert percent(0.9999) == "99"
+    assert percent(0.0) == "0"
+    assert percent(0.0001) == "1"
+    assert percent(0.125) == "13"  # halves go up, not to the even neighbour
+    assert percent(0.9375, 1) == "93.8"
+    assert percent(0.99999, 1) == "99.9"
+
+
+def test_amounts_fit_an_axis() -> None:
+    assert [compact(n) for n in (0.1, 1, 950, 1200, 68_000, 3.5e6)] == [
+        *("0.1", "1", "950", "1.2K", "68K", "3.5M")
+    ]
+
+
+def test_labels_leave_out_what_all_series_share() -> None:
+    pair = [Series("memagent", "pocket"), Series("full_context", "pocket")]
+    assert [look.label for look in looks(pair).values()] == ["MemAgent", "Full context"]
+    two = [Series("memagent", "7B"), Series("memagent", "14B")]
+    assert [look.label for look in looks(two).values()] == ["7B", "14B"]
+    both = looks([*pair, *two])
+    assert both[two[0]].label == "7B · MemAgent"
+    assert len({(look.colour, look.dash) for look in both.values()}) == 4
