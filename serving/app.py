@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,8 +131,11 @@ def head_environment(ports: Mapping[str, int], folder: Path, *, direct: bool) ->
     """
     variables = {
         "RAY_USAGE_STATS_ENABLED": "0",
-        # A cluster of one node: every one of Ray's own ports stays on loopback.
+        # A cluster of one node: Ray's own ports stay on loopback. One kind does not, a Serve
+        # replica's gRPC port; the token closes it, and all others to the machine's other users.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "AUTOSCALER_METRIC_PORT": str(ports["autoscaler"]),
         "DASHBOARD_METRIC_PORT": str(ports["dashboard"]),
         # Saves an import of vLLM in every idle worker.

@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,7 @@ MARK = "LONGMEM_POOL"
 _NAME = re.compile(r"longmem-(\d+)-[0-9a-f]{8}")
 _TELLING = re.compile(r"\b(Error|Exception|Traceback|ERROR|CRITICAL|Killed|No space)\b|Error:")
 TAIL_LINES = 25
+_SHARED = re.compile(r"/dev/shm/(?:psm_|sem\.mp-)\w+")
 WAIT_S = 10.0
 
 
@@ -31,9 +33,23 @@ def new_folder() -> Path:
     return folder
 
 
-def clear_away(folder: Path, *, keep_logs_in: Path | None = None) -> None:
+def shared_memory_of(folder: Path) -> set[Path]:
+    """Files of shared memory that the pool's processes use. vLLM's workers leave theirs when
+    they are killed, so this is asked before they are."""
+    found: set[Path] = set()
+    for process in _processes_of(folder):
+        with contextlib.suppress(OSError):
+            maps = Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
+            found |= {Path(name) for name in _SHARED.findall(maps)}
+    return found
+
+
+def clear_away(
+    folder: Path, *, keep_logs_in: Path | None = None, shared: Iterable[Path] = ()
+) -> None:
     """Kills what is left of the pool of `folder`, except this process, saves its logs and
-    deletes the folder."""
+    deletes the folder and the `shared` memory."""
+    shared = shared_memory_of(folder) | set(shared)
     left = _processes_of(folder)
     for process in left:
         with contextlib.suppress(psutil.Error):
@@ -42,6 +58,8 @@ def clear_away(folder: Path, *, keep_logs_in: Path | None = None) -> None:
     if keep_logs_in is not None:
         _save_logs(folder, keep_logs_in / "ray")
     shutil.rmtree(folder, ignore_errors=True)
+    for file in shared:
+        file.unlink(missing_ok=True)
 
 
 def clear_dead_owners() -> None:

@@ -38,7 +38,7 @@ from serving.app import (
     plan_layout,
 )
 from serving.catalogue import ModelEntry
-from serving.leftovers import clear_away, tail_of_session
+from serving.leftovers import clear_away, shared_memory_of, tail_of_session
 
 WATCH_PERIOD_S = 5.0
 POLL_PERIOD_S = 0.5
@@ -81,8 +81,9 @@ def main() -> int:
         say(state="failed", text=f"the pool failed: {text}\n{pool.log_tail()}")
         return 1
     finally:
+        shared = shared_memory_of(spec.folder)
         pool.stop()
-        clear_away(spec.folder, keep_logs_in=spec.log_file.parent)
+        clear_away(spec.folder, keep_logs_in=spec.log_file.parent, shared=shared)
     return 0
 
 
