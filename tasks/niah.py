@@ -29,10 +29,11 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar, Literal
 
 from core.context import Context
+from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Evidence, Json, Match, Problem, Sample
 from tasks.corpora import Corpora
-from tasks.essays import fill_with_essays
+from tasks.essays import DEPTHS, fill_with_essays
 from tasks.lines import NOISE, Inserted, Repeated, insertion_points
 from tasks.measure import Meter, meter, too_short
 from tasks.needles import Kind, draw_distinct, fill_with_needles, needle_text
@@ -103,6 +104,18 @@ class Niah:
     generation_tokens: int = 128
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, niah; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
+
+    def __post_init__(self) -> None:
+        if min(self.keys, self.values, self.queries) < 1:
+            raise UsageError(
+                f"{self.name}: got keys {self.keys}, values {self.values}, queries "
+                f"{self.queries}, expected at least 1 of each"
+            )
+        hidden = max(self.keys, self.queries) * self.values
+        if self.haystack == "essay" and hidden > len(DEPTHS):
+            raise UsageError(
+                f"{self.name}: {hidden} needles for the {len(DEPTHS)} depths of an essay haystack"
+            )
 
     @property
     def parameters(self) -> Mapping[str, Json]:

@@ -62,9 +62,7 @@ def test_chunks_equal_cutting_the_whole(
     text = separator.join(texts).strip()
     ids = whole_ids(any_tokenizer, text)
     chunks = list(context.chunks(any_tokenizer, size))
-    assert [list(c.ids) for c in chunks] == [
-        ids[i : i + size] for i in range(0, len(ids), size)
-    ]
+    assert [list(c.ids) for c in chunks] == [ids[i : i + size] for i in range(0, len(ids), size)]
     assert context.count(any_tokenizer) == len(ids)
     assert [c.index for c in chunks] == list(range(len(chunks)))
     assert_texts_join(any_tokenizer, text, "".join(c.text for c in chunks))

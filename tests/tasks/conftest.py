@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer as Backend
@@ -61,7 +60,10 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Corpora:
 def hotpot_item(i: int) -> dict[str, object]:
     """Two gold documents and eight others; some documents are shared by questions."""
     context = [
-        [f"House of {PLACES[j % 8]} {i + j // 4}", ["It is old.", f" It has {i * j} towers.", " 🏰"]]
+        [
+            f"House of {PLACES[j % 8]} {i + j // 4}",
+            ["It is old.", f" It has {i * j} towers.", " 🏰"],
+        ]
         for j in range(8)
     ]
     context.insert(3, [f"Poet {i}", [f"Poet {i} was born in {PLACES[i % 8]}.", " The end. "]])
@@ -81,7 +83,9 @@ def squad_article(i: int) -> dict[str, object]:
 
 
 def squad_paragraph(i: int, j: int) -> dict[str, object]:
-    text = f"The tower {i} of {PLACES[j % 8]} has {i}{j} steps.\nIt was built by Ann {i}-{j}, e\u0301lite."
+    text = (
+        f"The tower {i} of {PLACES[j % 8]} has {i}{j} steps.\nAnn {i}-{j}, e\u0301lite, built it."
+    )
     answer = f"Ann {i}-{j}"
     found = [{"text": answer, "answer_start": text.index(answer)}] * 2
     return {

@@ -1,0 +1,104 @@
+"""Scores under every profile, and the verdicts of the published programs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from core.errors import UsageError
+from tasks.scoring import normalize, score, score_record, token_f1, verify
+from tests.conftest import SHARED
+
+FILE = SHARED / "golden" / "scoring.jsonl"
+VERDICTS = ("extracted", "boxed", "published", "published_boxed", "ruler", "train_strict")
+
+
+@pytest.mark.skipif(not FILE.is_file(), reason="no golden verdicts beside the project")
+def test_all_golden_verdicts_come_out_equal() -> None:
+    rows = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == 400
+    for row in rows:
+        ours = score_record({name: row[name] for name in ("kind", "reply", "golds")})
+        assert {v: ours[v] for v in VERDICTS} == {v: row[v] for v in VERDICTS}, row["reply"]
+
+
+def qa(prediction: str | None, *golds: str, reply: str = "") -> dict[str, dict[str, float]]:
+    return score(reply or f"the answer is {prediction}", prediction, golds, "any")
+
+
+def test_published_takes_a_prediction_inside_the_gold_and_the_first_gold_only() -> None:
+    assert qa("York", "New York")["published"]["sub_em"] == 1
+    assert qa("York", "New York")["strict"]["sub_em"] == 0
+    assert qa("Ten", "14", "Ten")["published"]["sub_em"] == 0
+    assert qa("Ten", "14", "Ten")["strict"] == {"sub_em": 1, "em": 1, "f1": 1, "unparsed": 0}
+
+
+def test_without_a_mark_published_is_zero_and_strict_reads_the_whole_reply() -> None:
+    verdicts = qa(None, "Seine", reply="<think>the Rhine</think>It is the Seine, I think.")
+    assert verdicts["published"] == {"sub_em": 0, "em": 0, "f1": 0}
+    assert verdicts["strict"]["sub_em"] == verdicts["strict"]["unparsed"] == 1
+    assert verdicts["ruler"] == {"string_match": 1}
+
+
+def test_reasoning_does_not_count_as_the_reply() -> None:
+    verdicts = qa(None, "Rhine", reply="<think>the Rhine</think>Who knows")
+    assert verdicts["strict"]["sub_em"] == 0
+
+
+def test_an_empty_prediction_scores_zero_but_an_article_does_not_as_published() -> None:
+    assert qa("", "Seine")["published"]["sub_em"] == 0
+    assert qa("the", "Seine")["published"]["sub_em"] == 1
+    assert qa("the", "Seine")["strict"]["sub_em"] == 0
+
+
+def test_a_gold_that_normalizes_to_nothing_is_not_found_everywhere() -> None:
+    assert qa("Lovelace", "The The")["strict"]["sub_em"] == 0
+    assert qa("It is The The.", "The The")["strict"]["sub_em"] == 1
+
+
+def test_all_golds_count_by_share() -> None:
+    golds = ("1234567", "7654321", "1111111", "2222222")
+    verdicts = score("x 1234567 1111111", "1234567", golds, "all")
+    assert verdicts["published"] == {"sub_em": 0.25}
+    assert verdicts["ruler"] == {"string_match": 0.5}
+    assert score("VAR abcde", None, ("ABCDE",), "all")["strict"] == {"sub_em": 1, "unparsed": 1}
+
+
+def test_normalization_and_f1_are_those_of_the_data_sets() -> None:
+    assert normalize("The  U.S.A., a place") == "usa place"
+    assert token_f1("new york city", "york city") == pytest.approx(0.8)
+    assert token_f1("yes it is", "yes") == 0
+    assert token_f1("", "") == 0
+
+
+def test_the_training_verifier_wants_equality_near_the_end() -> None:
+    assert verify(r"so \boxed{New  York}", ["new york"]) == 1
+    assert verify(r"so \boxed{York}", ["New York"]) == 0
+    assert verify(r"\boxed{York}" + "x" * 300, ["York"]) == 0
+    assert verify(r"\boxed{b}", ["a", "b"]) == 1
+
+
+def test_a_record_keeps_its_fields_and_gets_strict() -> None:
+    row = score_record({"kind": "qa_1", "reply": r"\boxed{Ten}", "golds": ["10", "Ten"], "n": 7})
+    assert row["n"] == 7
+    assert row["strict"] == {"sub_em": 1, "em": 1, "f1": 1, "unparsed": 0}
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        ({"reply": "x", "golds": ["a"]}, "'kind' is missing"),
+        ({"kind": "qa_1", "golds": ["a"]}, "'reply' is missing"),
+        ({"kind": "qa_1", "reply": None, "golds": ["a"]}, "'reply': got None"),
+        ({"kind": "qa_1", "reply": "x", "golds": "a"}, "expected a list of strings"),
+        ({"kind": "qa_1", "reply": "x", "golds": [3]}, "expected a list of strings"),
+        ({"kind": "qa_1", "reply": "x", "golds": []}, "at least one"),
+        ({"kind": "qa_1", "reply": "x", "golds": [" "]}, "none of them empty"),
+        ({"kind": "chess", "reply": "x", "golds": ["a"]}, "kind: got 'chess'"),
+    ],
+)
+def test_a_bad_record_is_refused_with_its_problem(record: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        score_record(record)
