@@ -71,6 +71,7 @@ class Pool:
         self._report = report or _to_stderr
         self._states: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._child: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
         self._folder: Path | None = None
         self._ready: Ready | None = None
 
@@ -114,9 +115,10 @@ class Pool:
         with contextlib.suppress(BrokenPipeError):
             self._child.stdin.write(spec.model_dump_json() + "\n")
             self._child.stdin.flush()
-        threading.Thread(
+        self._reader = threading.Thread(
             target=_read_states, args=(self._child.stdout, self._states), daemon=True
-        ).start()
+        )
+        self._reader.start()
 
     def wait(self) -> Ready:
         """Waits until the pool answers.
@@ -158,6 +160,8 @@ class Pool:
             child.kill()
             child.wait()
         clear_away(self._folder, keep_logs_in=self.log_file.parent)
+        if self._reader is not None:
+            self._reader.join(timeout=STOP_S)
 
     def __enter__(self) -> Self:
         try:
@@ -272,7 +276,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _read_states(lines: IO[str], states: queue.Queue[dict[str, Any] | None]) -> None:
-    with contextlib.suppress(ValueError, OSError):
+    with lines, contextlib.suppress(ValueError, OSError):
         for line in lines:
             states.put(json.loads(line))
     states.put(None)

@@ -1,0 +1,83 @@
+import pytest
+
+from core.errors import UsageError
+from serving.app import (
+    PORT_NAMES,
+    Layout,
+    Resources,
+    engine_arguments,
+    head_environment,
+    plan_layout,
+    replica_environment,
+)
+from serving.catalogue import find_model
+
+CPU, GPU = Layout(1, on_gpu=False), Layout(1, on_gpu=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "cpus", "gpus", "memory_gib", "expected"),
+    [
+        ("pocket", 2, 0, 20, Layout(2, on_gpu=False)),
+        ("pocket", 2, 0, 4, Layout(1, on_gpu=False)),  # memory for one only
+        ("pocket", 64, 0, 500, Layout(8, on_gpu=False)),  # more than the front end can feed
+        ("pocket", 8, 4, 500, Layout(4, on_gpu=True)),
+        ("rl-memagent-14b", 96, 8, 500, Layout(4, on_gpu=True)),
+        ("qwenlong-l1-32b", 96, 7, 500, Layout(1, on_gpu=True)),
+    ],
+)
+def test_replicas_fill_what_ray_reports(model, cpus, gpus, memory_gib, expected):
+    assert plan_layout(find_model(model), Resources(cpus, gpus, memory_gib)) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "resources", "text"),
+    [
+        ("qwenlong-l1-32b", Resources(8, 2, 100), "takes 4 GPUs a replica, Ray reports 2"),
+        ("rl-memagent-7b", Resources(8, 0, 100), "Ray reports none. Use --ray-address"),
+        ("pocket", Resources(2, 0, 1), r"3 GiB a replica, Ray reports 2 CPUs and 1\.0 GiB"),
+        ("pocket", Resources(0, 0, 100), "Ray reports 0 CPUs"),
+    ],
+)
+def test_a_machine_too_small_is_a_usage_error(model, resources, text):
+    with pytest.raises(UsageError, match=text):
+        plan_layout(find_model(model), resources)
+
+
+@pytest.mark.parametrize("layout", [CPU, GPU])
+def test_no_remote_code_and_no_sampling_of_the_models_own(layout):
+    arguments = engine_arguments(find_model("pocket"), layout)
+
+    assert arguments["trust_remote_code"] is False
+    assert arguments["load_format"] == "safetensors"
+    assert arguments["generation_config"] == "vllm"
+    assert arguments["max_model_len"] == 1024
+
+
+def test_yarn_reaches_the_engine_on_gpus():
+    arguments = engine_arguments(find_model("qwen2.5-14b-instruct-yarn"), GPU)
+
+    assert arguments["tensor_parallel_size"] == 2
+    assert arguments["max_model_len"] == 131_072
+    rope = arguments["hf_overrides"]["rope_parameters"]
+    assert (rope["rope_type"], rope["factor"]) == ("yarn", 4.0)
+
+
+def test_telemetry_is_off_and_local_models_stay_offline():
+    local = replica_environment(find_model("pocket"), CPU)
+    hub = replica_environment(find_model("rl-memagent-7b"), GPU)
+
+    assert local["VLLM_NO_USAGE_STATS"] == hub["VLLM_NO_USAGE_STATS"] == "1"
+    assert local["HF_HUB_OFFLINE"] == "1"
+    assert "HF_HUB_OFFLINE" not in hub
+    assert local["OMP_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_rays_own_environment_is_quiet_and_has_a_token(tmp_path, direct):
+    ports = {name: 20_000 + i for i, name in enumerate(PORT_NAMES)}
+    first, second = (head_environment(ports, tmp_path, direct=direct) for _ in range(2))
+
+    assert first["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert first["RAY_AUTH_MODE"] == "token"
+    assert first["RAY_AUTH_TOKEN"] != second["RAY_AUTH_TOKEN"]

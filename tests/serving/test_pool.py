@@ -1,0 +1,222 @@
+"""The owner's side of a pool, with a stand-in for the process that holds Ray."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from core.errors import DataMissing, ServerDied, UsageError
+from serving import pool as pool_module
+from serving.catalogue import find_model
+from serving.leftovers import MARK, clear_away, clear_dead_owners, new_folder, tail_of_session
+from serving.pool import Pool
+from serving.server import free_ports, is_free
+
+READY = {"state": "ready", "base_url": "http://127.0.0.1:1/v1", "replicas": 2, "kind": "CPU"}
+
+
+@pytest.fixture
+def entry(tmp_path):
+    """A catalogue entry whose folder looks like a model."""
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    source = f"./{os.path.relpath(tmp_path, pool_module.REPOSITORY)}"
+    return find_model("pocket").model_copy(update={"source": source})
+
+
+@pytest.fixture
+def start(entry, tmp_path, monkeypatch):
+    """Makes pools whose process runs the given Python text after it has read its spec."""
+
+    def make(program: str, **options) -> Pool:
+        script = tmp_path / "child.py"
+        script.write_text(
+            "import json, sys, time, os\n"
+            "spec = json.loads(sys.stdin.readline())\n"
+            "def say(**state): print(json.dumps(state), flush=True)\n" + program
+        )
+        real = subprocess.Popen
+
+        def popen(command, **keywords):
+            return real([sys.executable, str(script)], **keywords)
+
+        monkeypatch.setattr(pool_module.subprocess, "Popen", popen)
+        monkeypatch.setattr(pool_module, "STOP_S", 2.0)
+        return Pool(entry, log_dir=tmp_path / "logs", report=told.append, **options)
+
+    told: list[str] = []
+    make.told = told
+    return make
+
+
+UNTIL_OWNER_LEAVES = f"say(**{READY})\nsys.stdin.read()\n"
+
+
+def test_a_ready_pool_tells_its_address_and_stops_with_its_owner(start):
+    with start(UNTIL_OWNER_LEAVES) as pool:
+        assert pool.base_url == "http://127.0.0.1:1/v1"
+        assert pool.replicas == 2
+        pool.check()
+        child = pool._child
+        folder = pool._folder
+        assert folder.is_dir()
+    assert child.returncode == 0
+    assert not folder.exists()
+    assert "answers at http://127.0.0.1:1/v1" in start.told[-1]
+
+
+def test_a_pool_that_fails_tells_why(start):
+    program = "say(state='failed', text='no memory\\n  | Killed')\n"
+    with pytest.raises(ServerDied, match=r"no memory\n  \| Killed"):
+        start(program).__enter__()
+
+
+def test_a_model_that_does_not_fit_is_wrong_use(start):
+    with pytest.raises(UsageError, match="takes 4 GPUs"):
+        start("say(state='usage', text='takes 4 GPUs')\n").__enter__()
+
+
+def test_a_process_that_dies_silently_is_told_with_its_last_words(start):
+    program = "print('Segmentation fault in libfoo', file=sys.stderr, flush=True)\nos._exit(139)\n"
+    with pytest.raises(ServerDied, match=r"pool\.log:\n.*Segmentation fault in libfoo"):
+        start(program).__enter__()
+
+
+def test_a_process_that_hangs_is_given_up_and_killed(start, monkeypatch):
+    monkeypatch.setattr(pool_module, "GRACE_S", 0.2)
+    monkeypatch.setattr(pool_module, "STOP_S", 0.2)
+    pool = start("time.sleep(60)\n", deadline_s=0.3)
+    with pytest.raises(ServerDied, match=r"hung for 0\.5 s"):
+        pool.__enter__()
+    assert pool._child is None
+
+
+def test_a_pool_that_dies_later_is_found_by_check(start):
+    with start(f"say(**{READY})\ntime.sleep(0.2)\nsay(state='failed', text='gone')\n") as pool:
+        deadline = time.monotonic() + 5
+        with pytest.raises(ServerDied, match="gone"):
+            while time.monotonic() < deadline:
+                pool.check()
+                time.sleep(0.05)
+
+
+def test_grandchildren_are_killed_even_if_the_process_leaves_them(start, tmp_path):
+    pid_file = tmp_path / "pid"
+    program = (
+        "import subprocess\n"
+        f"p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'],"
+        " start_new_session=True)\n"
+        f"open({str(pid_file)!r}, 'w').write(str(p.pid))\n" + UNTIL_OWNER_LEAVES
+    )
+    with start(program):
+        orphan = psutil.Process(int(pid_file.read_text()))
+        assert orphan.is_running()
+    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_taken_port_is_wrong_use(start):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"port {port} is in use"):
+            start(UNTIL_OWNER_LEAVES, port=port).start()
+        assert not is_free(port)
+
+
+def test_a_missing_model_is_told_before_anything_starts(entry, tmp_path):
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(DataMissing, match=r"holds no \*\.safetensors"):
+        Pool(entry, log_dir=tmp_path / "logs").start()
+
+
+def test_free_ports_are_distinct_and_free():
+    ports = free_ports(5)
+    assert len(set(ports)) == 5
+    assert all(map(is_free, ports))
+
+
+def test_remains_of_a_killed_owner_are_cleared_and_those_of_a_living_one_kept():
+    dead, living = new_folder(), new_folder()
+    gone = dead.with_name(dead.name.replace(str(os.getpid()), str(_free_pid())))
+    dead.rename(gone)
+    left = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        env={**os.environ, MARK: str(gone)},
+    )
+    try:
+        _until(lambda: psutil.Process(left.pid).environ().get(MARK) == str(gone))
+        clear_dead_owners()
+        left.wait(timeout=5)  # reaped by now, so its exit code is not to be had
+        assert not gone.exists()
+        assert living.exists()
+    finally:
+        left.kill()
+        left.wait()
+        clear_away(living)
+        clear_away(gone)
+
+
+def test_the_tail_is_of_the_log_that_names_an_error(tmp_path):
+    logs = tmp_path / "session" / "logs"
+    (logs / "serve").mkdir(parents=True)
+    (logs / "worker-1.err").write_text("fine\nValueError: head size 7\n")
+    os.utime(logs / "worker-1.err", (1, 1))
+    (logs / "serve" / "replica_a.log").write_text("all is well\n")
+    own = tmp_path / "pool.log"
+    own.write_text("started\n")
+
+    assert "ValueError: head size 7" in tail_of_session(tmp_path / "session", own)
+    (logs / "worker-1.err").write_text("fine\n")
+    assert tail_of_session(tmp_path / "session", own).endswith("pool.log:\n  | started")
+    assert "nothing.log" in tail_of_session(None, tmp_path / "nothing.log")
+
+
+def test_serve_forever_stops_cleanly_on_sigterm(entry, tmp_path):
+    """`run.py serve` in a process of its own, since it handles signals."""
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import json, sys\nsys.stdin.readline()\n"
+        f"print({json.dumps(READY)!r}, flush=True)\nsys.stdin.read()\n"
+    )
+    program = (
+        "import subprocess, sys; from pathlib import Path; import serving.pool as pool;"
+        "real = subprocess.Popen;"
+        f"pool.subprocess.Popen = lambda c, **k: real([sys.executable, {str(child)!r}], **k);"
+        "from serving.catalogue import find_model;"
+        f"e = find_model('pocket').model_copy(update=dict(source={entry.source!r}));"
+        f"pool.serve_forever(e, log_dir=Path({str(tmp_path / 'logs')!r}))"
+    )
+    server = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=pool_module.REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    assert server.stdout.readline() == "http://127.0.0.1:1/v1\n"
+    server.send_signal(signal.SIGTERM)
+    rest, _ = server.communicate(timeout=20)
+    assert server.returncode == 0
+    assert "curl http://127.0.0.1:1/v1/chat/completions" in rest
+    assert rest.endswith("stopped\n")
+
+
+def _free_pid() -> int:
+    pid = 4_000_000
+    while psutil.pid_exists(pid):
+        pid -= 1
+    return pid
+
+
+def _until(condition, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
