@@ -178,7 +178,7 @@ def _accuracy_foot(run: RunData, profile: str) -> str:
         f"task and length; a failed sample counts as 0. Scoring: {profile}."
     )
     if _windows(run):
-        text += f"\nDashed: {_window_text(run)}, beyond which full context is cut in the middle."
+        text += f"\nDashed: {_window_text(run)}; full context beyond it is cut in the middle."
     if any(cell.owed for cell in run.cells):
         text += "\nHollow markers: not all samples are finished yet."
     return text
@@ -224,7 +224,9 @@ def heatmap_figure(run: RunData, profile: str) -> Rendered:
 def _heatmap_panel(
     ax: Axes, run: RunData, task: str | None, profile: str, styles: Sequence[Look]
 ) -> None:
-    ax.set_title(task or "Mean of all tasks", loc="left", fontsize=9.5, color=INK, pad=6)
+    weight = "normal" if task else "bold"
+    title = task or "Mean of all tasks"
+    ax.set_title(title, loc="left", fontsize=9.5, color=INK, pad=6, fontweight=weight)
     for row, series in enumerate(run.all_series):
         points = {p.length: p for p in run.line(task, series, profile)}
         for column, length in enumerate(run.lengths):
@@ -248,15 +250,16 @@ def _square(ax: Axes, column: int, row: int, point: Point | None) -> None:
         ax.text(column, row, "–", ha="center", va="center", fontsize=8, color=GREY)
         return
     share = point.value.mean
-    ax.add_patch(_rectangle(corner, _shade(share), hatched=point.partial))
+    shade = _shade(share)
+    ax.add_patch(_rectangle(corner, shade, hatched=point.partial))
     ax.text(
-        column,
-        row,
-        percent(share),
+        *(column, row, percent(share)),
         ha="center",
         va="center",
         fontsize=8.5,
         color="white" if share > 0.55 else INK,
+        # Hatching must not run through the digits.
+        path_effects=[withStroke(linewidth=4, foreground=shade)] if point.partial else None,
     )
 
 

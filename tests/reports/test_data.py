@@ -141,3 +141,9 @@ def test_a_trace_is_picked_by_place_and_shows_where_the_memory_found_the_gold(
     assert [turn.skipped for turn in first.turns] == [0, 0, 7, 3, 0, 0]
     assert [turn.same for turn in first.turns] == [False, True, False, True, True, False]
     assert first.turns[-1].tag == "answer"
+
+
+def test_a_run_can_be_read_while_it_is_written(build_run: BuildRun) -> None:
+    run_dir = build_run([Made("niah", 1024, "memagent", "pocket", 2, [RIGHT])])
+    with Store.write(run_dir):
+        assert load_run(run_dir).cells[0].finished == 1
