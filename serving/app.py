@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,28 +71,51 @@ def plan_layout(entry: ModelEntry, resources: Resources) -> Layout:
     return Layout(replicas, on_gpu=False)
 
 
-def engine_arguments(entry: ModelEntry, layout: Layout) -> dict[str, Any]:
-    """vLLM's engine arguments. What matters for a score is set here, never left to defaults."""
+def engine_arguments(
+    entry: ModelEntry, layout: Layout, tokenizer: Path | None = None
+) -> dict[str, Any]:
+    """vLLM's engine arguments. What matters for a score is set here, never left to defaults.
+
+    `tokenizer`: a folder from `tokenizer_alone`, None takes the model's own.
+    """
     arguments: dict[str, Any] = {
         "max_model_len": entry.window_tokens,
         "tensor_parallel_size": entry.tensor_parallel if layout.on_gpu else 1,
         "dtype": entry.dtype,
         "load_format": "safetensors",
         "trust_remote_code": False,
-        # Sampling comes with each request; the model's generation_config must not add to it.
-        "generation_config": "vllm",
+        # For its list of end tokens. Its sampling does not count: each request sends its own.
+        "generation_config": "auto",
         "logprobs_mode": "processed_logprobs",
         "enable_prefix_caching": True,
         "disable_log_stats": True,
     }
     if entry.revision is not None:
         arguments |= {"revision": entry.revision, "tokenizer_revision": entry.revision}
+    if tokenizer is not None:
+        arguments["tokenizer"] = str(tokenizer)
     if entry.hf_overrides:
         arguments["hf_overrides"] = dict(entry.hf_overrides)
     arguments |= entry.engine
     if not layout.on_gpu and entry.cpu is not None:
         arguments |= {"dtype": entry.cpu.dtype, **entry.cpu.engine}
     return arguments
+
+
+def tokenizer_alone(entry: ModelEntry, folder: Path) -> Path | None:
+    """Copies a local model's tokenizer to `folder`, away from the model's config.json.
+
+    Beside a config of type qwen2, transformers 5 puts Qwen2's own splitting rules in place of
+    those in tokenizer.json (MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS), and the server would
+    read a chat otherwise than we do. Models on the hub keep theirs: None.
+    """
+    if not entry.is_local:
+        return None
+    folder.mkdir()
+    for pattern in ("tokenizer*", "chat_template*", "special_tokens_map.json"):
+        for file in Path(entry.location).glob(pattern):
+            shutil.copyfile(file, folder / file.name)
+    return folder
 
 
 def replica_environment(entry: ModelEntry, layout: Layout) -> dict[str, str]:
@@ -172,14 +196,18 @@ def head_environment(ports: Mapping[str, int], folder: Path, *, direct: bool) ->
 PORT_NAMES = ("autoscaler", "dashboard", "stats", "fallback_http", "fallback_grpc", "replicas")
 
 
-def build_application(entry: ModelEntry, layout: Layout, *, direct: bool, own_cluster: bool) -> Any:
+def build_application(
+    entry: ModelEntry, layout: Layout, folder: Path, *, direct: bool, own_cluster: bool
+) -> Any:
     """The Ray Serve application of one model, by `ray.serve.llm.build_openai_app`."""
     from ray.serve.llm import LLMConfig, build_openai_app
 
+    # Nodes of somebody's cluster need not see our scratch folder.
+    tokenizer = tokenizer_alone(entry, folder / "tokenizer") if own_cluster else None
     settings: dict[str, Any] = {
         "model_loading_config": {"model_id": entry.name, "model_source": entry.location},
         "accelerator_type": None,
-        "engine_kwargs": engine_arguments(entry, layout),
+        "engine_kwargs": engine_arguments(entry, layout, tokenizer),
         "runtime_env": {"env_vars": replica_environment(entry, layout)},
         "log_engine_metrics": False,
         "deployment_config": {

@@ -146,7 +146,9 @@ class _Pool:
         from ray.serve.schema import LoggingConfig
 
         entry = self.spec.entry
-        app = build_application(entry, layout, direct=self.direct, own_cluster=self.own_cluster)
+        app = build_application(
+            entry, layout, self.spec.folder, direct=self.direct, own_cluster=self.own_cluster
+        )
         quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
         # On a cluster where Serve runs already, this changes nothing and joins it.
         serve.start(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from core.context import Context
 from core.tokens import Tokenizer
 from core.types import Message, Problem, Sample, Turn
+from serving.catalogue import ModelEntry, find_model
+from serving.pool import Pool
+from tests.tiny_model import write_tiny_model
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -39,6 +43,24 @@ def tokenizer() -> Tokenizer:
         ["The grass is green. The sky is blue. One of the special magic numbers"] * 4, trainer
     )
     return Tokenizer(json.loads(backend.to_str()), CHAT_TEMPLATE, "test")
+
+
+@pytest.fixture(scope="session")
+def served_model(tmp_path_factory: pytest.TempPathFactory) -> ModelEntry:
+    """The pocket model if its checkpoint is there, else one of random weights."""
+    entry = find_model("pocket")
+    if any((ROOT / entry.source).glob("*.safetensors")):
+        return entry
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny_model(folder, window_tokens=entry.window_tokens)
+    return entry.model_copy(update={"source": f"./{os.path.relpath(folder, ROOT)}"})
+
+
+@pytest.fixture(scope="session")
+def pool(served_model: ModelEntry, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """A real pool, started once. Mark tests that use it `pool`."""
+    with Pool(served_model, log_dir=tmp_path_factory.mktemp("pool")) as started:
+        yield started
 
 
 class ScriptedChat:

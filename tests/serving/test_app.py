@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from core.errors import UsageError
@@ -9,8 +11,9 @@ from serving.app import (
     head_environment,
     plan_layout,
     replica_environment,
+    tokenizer_alone,
 )
-from serving.catalogue import find_model
+from serving.catalogue import REPOSITORY, find_model
 
 CPU, GPU = Layout(1, on_gpu=False), Layout(1, on_gpu=True)
 
@@ -45,13 +48,26 @@ def test_a_machine_too_small_is_a_usage_error(model, resources, text):
 
 
 @pytest.mark.parametrize("layout", [CPU, GPU])
-def test_no_remote_code_and_no_sampling_of_the_models_own(layout):
+def test_no_remote_code_and_no_pickles(layout):
     arguments = engine_arguments(find_model("pocket"), layout)
 
     assert arguments["trust_remote_code"] is False
     assert arguments["load_format"] == "safetensors"
-    assert arguments["generation_config"] == "vllm"
     assert arguments["max_model_len"] == 1024
+
+
+def test_the_tokenizer_is_read_without_the_models_config(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "a.safetensors"):
+        (model / name).write_text("{}")
+    source = f"./{os.path.relpath(model, REPOSITORY)}"
+    entry = find_model("pocket").model_copy(update={"source": source})
+    folder = tokenizer_alone(entry, tmp_path / "alone")
+
+    assert {f.name for f in folder.iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
+    assert engine_arguments(entry, CPU, folder)["tokenizer"] == str(folder)
+    assert tokenizer_alone(find_model("rl-memagent-7b"), tmp_path / "none") is None
 
 
 def test_yarn_reaches_the_engine_on_gpus():
