@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from training.batches import collate, exact_matches, reply_logits, training_batch
+from training.demonstrations import DemonstrationWriter, TaskShape
+from training.mimetic import PocketShape, mimetic_model, pocket_config, random_model
+from training.recipe import Bucket, Stage, WarmstartRecipe
+
+SINGLE = TaskShape("niah_single_1", "noise")
+SMALL = PocketShape(layers=2, mlp_width=64)
+
+
+def small_recipe(steps: int = 4) -> WarmstartRecipe:
+    stage = Stage(steps, (Bucket(160, 1.0, answer=1.0),), (SINGLE,), near=0.0)
+    return WarmstartRecipe(
+        name="small", seed=3, shape=SMALL, init="mimetic", stages=(stage,), learning_rate=1e-3,
+        batch_tokens=640, warmup_steps=2, decay_steps=2, eval_every=2, eval_samples=2,
+        save_every=2,
+    )  # fmt: skip
+
+
+def test_reply_logits_are_the_whole_models(
+    writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    model = random_model(pocket_config(SMALL, tokenizer.get_vocab_size(), 1, 2, 0), 0)
+    rng = np.random.default_rng(0)
+    turns = [writer.memory_turn(SINGLE, 160, 0.0, rng) for _ in range(4)]
+    batch = collate([*turns, writer.answer_turn(SINGLE, rng)], 160, 0)
+    with torch.no_grad():
+        whole = model(batch.ids_BT).logits[batch.rows_N, batch.columns_N]
+        torch.testing.assert_close(reply_logits(model, batch), whole, rtol=1e-4, atol=1e-4)
+
+
+def test_targets_are_the_reply_tokens_one_ahead(writer: DemonstrationWriter) -> None:
+    turn = writer.answer_turn(SINGLE, np.random.default_rng(0))
+    batch = collate([turn], 64, 0)
+    assert batch.targets_N.tolist() == turn.reply
+    assert batch.ids_BT[0, batch.columns_N + 1].tolist() == turn.reply
+
+
+def test_a_demonstration_longer_than_its_bucket_is_refused(writer: DemonstrationWriter) -> None:
+    turn = writer.answer_turn(SINGLE, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="bucket of 8"):
+        collate([turn], 8, 0)
+
+
+def test_batches_depend_on_seed_and_step_alone(writer: DemonstrationWriter) -> None:
+    recipe = small_recipe()
+    first, again = (training_batch(writer, recipe, 1, 0) for _ in range(2))
+    other = training_batch(writer, recipe, 2, 0)
+    assert torch.equal(first.ids_BT, again.ids_BT)
+    assert not torch.equal(first.ids_BT, other.ids_BT)
+
+
+def test_exact_match_wants_every_token(writer: DemonstrationWriter, tokenizer: Tokenizer) -> None:
+    model = random_model(pocket_config(SMALL, tokenizer.get_vocab_size(), 1, 2, 0), 0)
+    batch = collate([writer.answer_turn(SINGLE, np.random.default_rng(0))], 64, 0)
+    assert exact_matches(model, batch) == [False]
+
+
+def test_mimetic_model_copies_a_needle_before_any_training(
+    writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    """Given its key, the value of a needle among needles is said by untrained weights."""
+    vocab = tokenizer.get_vocab_size()
+    bos, eos = (tokenizer.token_to_id(t) for t in ("<|im_start|>", "<|im_end|>"))
+    config = pocket_config(PocketShape(), vocab, bos, eos, 0)
+    rng = np.random.default_rng(0)
+    shape = TaskShape("niah_multikey_2", "needle")
+    turns = [writer.full_context(shape, 600, 0.0, rng) for _ in range(16)]
+    batch = collate([turn for turn in turns if len(turn.reply) == 9], 600, 0)
+    right = {}
+    for make in (mimetic_model, random_model):
+        with torch.no_grad():
+            said = reply_logits(make(config, 0), batch).argmax(-1) == batch.targets_N
+        right[make] = said.view(-1, 9)[:, 4:7].float().mean().item()
+    assert right[mimetic_model] > 0.8
+    assert right[random_model] < 0.1

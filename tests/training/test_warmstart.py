@@ -1,0 +1,71 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import Qwen2ForCausalLM
+
+from tests.training.test_batches import small_recipe
+from training.recipe import load_recipe, recipe_from_dict, recipe_json
+from training.warmstart import train_warmstart
+
+ROOT = Path(__file__).parents[2]
+CHECKPOINT = ROOT / "checkpoints" / "pocket"
+
+
+class Killed(Exception):
+    """What the tests end a run with."""
+
+
+def test_a_killed_run_ends_with_the_unbroken_runs_weights(tmp_path: Path) -> None:
+    recipe = small_recipe()
+    whole = train_warmstart(recipe, tmp_path / "whole", device="cpu")
+
+    def kill(step: int, metrics: object) -> None:
+        if step == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train_warmstart(recipe, tmp_path / "broken", device="cpu", progress=kill)
+    assert not (tmp_path / "broken" / "model.safetensors").exists()
+    broken = train_warmstart(recipe, tmp_path / "broken", device="cpu")
+    one, two = (load_file(folder / "model.safetensors") for folder in (whole, broken))
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    steps = [json.loads(line)["step"] for line in (broken / "curve.jsonl").open()]
+    assert steps == [2, 4]
+
+
+def test_a_checkpoint_loads_as_plain_qwen2(tmp_path: Path) -> None:
+    out = train_warmstart(small_recipe(steps=2), tmp_path, device="cpu")
+    model = Qwen2ForCausalLM.from_pretrained(out)
+    assert model.dtype == torch.bfloat16
+    assert model.config.tie_word_embeddings
+    assert model.config.hidden_size // model.config.num_attention_heads == 64
+
+
+def test_another_recipe_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    recipe = small_recipe(steps=2)
+    train_warmstart(recipe, tmp_path, device="cpu")
+    with pytest.raises(ValueError, match="another recipe"):
+        train_warmstart(replace(recipe, seed=4), tmp_path, device="cpu")
+    with pytest.raises(ValueError, match="resume it"):
+        train_warmstart(recipe, tmp_path, device="cpu", resume=False)
+
+
+def test_recipe_file_comes_back() -> None:
+    recipe = load_recipe(CHECKPOINT / "recipe.json")
+    assert recipe_from_dict(json.loads(recipe_json(recipe))) == recipe
+    assert recipe.stage_at(recipe.steps - 1) == recipe.stages[-1]
+    assert recipe.rate_at(recipe.steps) == 0.0
+
+
+def test_the_warm_start_needs_neither_ray_nor_vllm() -> None:
+    code = (
+        "import sys, training.warmstart; sys.exit(any(m in sys.modules for m in ('ray', 'vllm')))"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

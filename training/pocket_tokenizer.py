@@ -1,0 +1,189 @@
+"""Builds the pocket model's tokenizer: byte-level BPE in the Hugging Face fast format.
+
+What is in the vocabulary, and why:
+
+- 256 bytes, and merges learned from the word lists, so that any text has tokens;
+- whole words: every wonderwords adjective with its space (` wooden`) and every noun with
+  its hyphen (`-table`), so that a RULER key `wooden-table` is two tokens; the words of
+  RULER's needle and noise sentences; numbers in threes (` 123`, `456`, `7`); capitals in
+  twos (` AB`, `CD`, `E`), for the variable names of `vt`;
+- the fixed prompt texts between the slots of PROTOCOL 1.1, 1.3 and 2.2 as added tokens,
+  so that a turn's overhead is about fifteen tokens. No haystack text is among them.
+
+The same input gives the same bytes: no corpus, no randomness, one thread.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from string import ascii_uppercase
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+PRETOKEN_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+    r"|[^\r\n\p{L}\p{N}]?\p{Lu}{2}(?=\p{Lu})"
+    r"|[^\r\n\p{L}\p{N}]?\p{L}+:?"
+    r"| ?\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Qwen2's pattern, but numbers go in threes with their space, runs of capitals in twos,
+and a colon stays with its word. A line end still always closes a pre-token."""
+
+PAD, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+SPECIAL_TOKENS = (PAD, IM_START, IM_END)
+
+CHAT_TEMPLATE = (
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+"""ChatML as Qwen2 has it, without its default system message."""
+
+NO_MEMORY = "No previous memory"
+FOUND = "Found:"
+ANSWER_IS = "Therefore, the answer is"
+NO_ANSWER = " unknown."
+
+MEMORY_INSTRUCTION = (
+    "You are presented with a problem, a section of an article that may contain the answer to "
+    "the problem, and a previous memory. Please read the provided section carefully and update "
+    "the memory with the new information that helps to answer the problem. Be sure to retain "
+    "all relevant details from the previous memory while adding any new, useful information."
+)
+ANSWER_INSTRUCTION = (
+    "You are presented with a problem and a previous memory. Please answer the problem based on "
+    "the previous memory and "
+)
+PROMPT_TEXTS = (
+    MEMORY_INSTRUCTION + "\n\n<problem> \n",
+    ANSWER_INSTRUCTION + "format your response as follows "
+    '"Therefore, the answer is (insert answer here)".\n\n<problem> \n',
+    ANSWER_INSTRUCTION + "put the answer in \\boxed{}.\n\n<problem> \n",
+    "\n</problem>\n\n<memory>\n",
+    "\n</memory>\n\n<section>\n",
+    "\n</section>\n\nUpdated memory:\n",
+    "\n</memory>\n\nYour answer:\n",
+    "Please read the following text and answer the question below.\n\n<text>\n",
+    "\n</text>\n\n",
+    '\n\nFormat your response as follows: "Therefore, the answer is (insert answer here)"',
+    "A special magic number is hidden within the following text. Make sure to memorize it.",
+    "Some special magic numbers are hidden within the following text. Make sure to memorize it.",
+    " What is the special magic number for",
+    " What are all the special magic numbers for",
+    " mentioned in the provided text?",
+    "Memorize and track the chain(s) of variable assignment hidden in the following text.",
+    " Question: Find all variables that are assigned the value",
+    " in the text above.",
+    ANSWER_IS,
+    NO_MEMORY,
+)
+"""Fixed prompt and reply texts, each one token. The longest match at a place wins."""
+
+SENTENCES = (
+    "One of the special magic numbers for wooden-table is: 1234567.\n",
+    "One of the special magic words for wooden-table is: ",
+    "One of the special magic uuids for wooden-table is: ",
+    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n",
+    f"{FOUND} wooden-table is: 1234567.",
+    f"{ANSWER_IS} unknown.",
+    "wooden-table, wooden-table, wooden-table, and wooden-table",
+    "VAR ABCDE = 12345 \n = VAR ABCDE\n",
+    "user\nassistant\nsystem\n",
+    "Document 12:\nTitle\n",
+)
+"""Whose pre-tokens are whole in the vocabulary."""
+
+WORD_LISTS = ("adjectivelist", "nounlist", "verblist")
+MERGES = 1200
+
+
+def read_words(name: str) -> list[str]:
+    """The sorted distinct lines of a wonderwords list, as RULER reads it."""
+    import wonderwords
+
+    path = Path(wonderwords.__file__).parent / "assets" / f"{name}.txt"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return sorted({line.strip() for line in lines} - {""})
+
+
+def _byte_level(text: str) -> list[str]:
+    """The pre-tokens of `text`, in the printable alphabet of byte-level BPE."""
+    return [piece for piece, _ in _pre_tokenizer().pre_tokenize_str(text)]
+
+
+def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split(Regex(PRETOKEN_PATTERN), behavior="isolated")
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([split, level])
+
+
+def _learned_merges(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """BPE vocabulary (bytes first) and merges of the word lists, most frequent first."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = _pre_tokenizer()
+    trainer = trainers.BpeTrainer(
+        vocab_size=256 + MERGES,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    text = [f"{word} {word} {word.capitalize()}" for word in words]
+    tokenizer.train_from_iterator(text, trainer)
+    state = json.loads(tokenizer.to_str())["model"]
+    order = sorted(state["vocab"], key=state["vocab"].__getitem__)
+    merges = [tuple(pair) for pair in state["merges"]]
+    return order, merges
+
+
+def _whole_words() -> list[str]:
+    """Texts whose pre-tokens become vocabulary entries, in a fixed order."""
+    texts = [*SENTENCES]
+    texts += [f" {word}" for word in read_words("adjectivelist")]
+    texts += [f"-{word}" for word in read_words("nounlist")]
+    for width in (1, 2, 3):
+        numbers = [f"{value:0{width}d}" for value in range(10**width)]
+        texts += numbers + [f" {number}" for number in numbers]
+    pairs = ["".join(pair) for pair in product(ascii_uppercase, repeat=2)]
+    texts += [f" {pair}" for pair in pairs] + pairs
+    return texts
+
+
+def build_pocket_tokenizer() -> Tokenizer:
+    """The tokenizer, about 13,000 entries. Source of the word lists: wonderwords."""
+    words = [word for name in WORD_LISTS for word in read_words(name)]
+    order, merges = _learned_merges(words)
+    vocab = {piece: index for index, piece in enumerate(order)}
+    for text in _whole_words():
+        for piece in _byte_level(text):
+            vocab.setdefault(piece, len(vocab))
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=True))
+    tokenizer.pre_tokenizer = _pre_tokenizer()
+    tokenizer.decoder = decoders.ByteLevel()
+    # The special tokens last: a parser that leaves them out then keeps the others' ids.
+    tokenizer.add_tokens(
+        [AddedToken(text, normalized=False, special=False) for text in PROMPT_TEXTS]
+    )
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    return tokenizer
+
+
+def save_pocket_tokenizer(out: Path, *, window_tokens: int) -> None:
+    """Write tokenizer.json and tokenizer_config.json into `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    build_pocket_tokenizer().save(str(out / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": IM_END,
+        "pad_token": PAD,
+        "bos_token": None,
+        "unk_token": None,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": window_tokens,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    (out / "tokenizer_config.json").write_text(text, encoding="utf-8")
