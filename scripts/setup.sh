@@ -47,11 +47,10 @@ give_up() {
 rm -f "$stamp"
 echo "setup: installing the $SET set ($requirements), some minutes the first time"
 if [ "$SET" = cpu ]; then
-    # The exact +cpu build, so that no CUDA package can come along. An index that has no such
-    # build (the public one) is helped out by PyTorch's own.
+    # The +cpu build where the index has one, so that no CUDA package comes along; else the
+    # ordinary one with all that it needs, which runs on CPUs as well but takes gigabytes.
     torch=$(grep '^torch==' "$requirements")
-    install --no-deps "$torch" ||
-        give_up
+    install --no-deps "${torch%%+*}+cpu" || install "${torch%%+*}" || give_up
     install --no-deps -r "$requirements" || give_up
 else
     install -r "$requirements" || give_up
