@@ -131,13 +131,15 @@ class Tokenizer:
         edges = {end for _, (_, end) in pre.pre_tokenize_str(SPLIT_PROBE)}
         return all(p in edges for p in range(1, len(SPLIT_PROBE)) if _is_safe_cut(SPLIT_PROBE, p))
 
-    def splits_between(self, left: str, right: str) -> bool:
-        """Whether the pre-tokenizer splits `left + right` where they meet. If so, the ids of
-        the joined text are those of `left` followed by those of `right`."""
+    def pre_tokens(self, text: str) -> list[str]:
+        """The stretches that the pre-tokenizer cuts `text` into; no token spans two of them."""
         pre = self._document.pre_tokenizer
-        if pre is None:
-            return False
-        return any(end == len(left) for _, (_, end) in pre.pre_tokenize_str(left + right))
+        return [text] if pre is None else [piece for piece, _ in pre.pre_tokenize_str(text)]
+
+    def splits_between(self, left: str, right: str) -> bool:
+        """Whether the joined text is cut into the stretches of `left` and then those of
+        `right`, so that its ids are those of `left` followed by those of `right`."""
+        return self.pre_tokens(left + right) == self.pre_tokens(left) + self.pre_tokens(right)
 
     # -- ids -> text -----------------------------------------------------------------------
 

@@ -123,7 +123,7 @@ class DocumentQuestions:
         question = self._question(pool, index)
         after = AFTER + question.question
         measure = meter(tokenizer)
-        around = measure.count_once(BEFORE) + measure.count_once(after.lstrip("\n") + ANSWER_PREFIX)
+        around = measure.line_once(BEFORE) + measure.count_once(after.lstrip("\n") + ANSWER_PREFIX)
         room = length - self.generation_tokens - around
         chosen, tokens = self._choose(rng, pool, question, room, length, measure)
         if self.documents is None and tokens > room:
@@ -135,7 +135,7 @@ class DocumentQuestions:
         pieces = NumberedDocuments(pool, order)
         place_of = {document: place for place, document in enumerate(order)}
         end = pieces[-1].rstrip()
-        newlines = measure.count_once(pieces[-1] + "\n\n") - measure.count_once(end)
+        newlines = measure.line_once(pieces[-1] + "\n\n") - measure.count_once(end)
         materials = {"tokenizer": tokenizer.fingerprint, self.corpus: pool.fingerprint}
         return Sample(
             id=sample_id(self.name, self.parameters, length, seed, index, materials),
@@ -260,7 +260,7 @@ class _Costs:
         tokens = int(self._known[document])
         if tokens < 0:
             text = f":\n{self._pool.documents[document]}\n\n"
-            tokens = self._known[document] = self._measure.count_once(text)
+            tokens = self._known[document] = self._measure.line_once(text)
         return tokens + self._measure.count(f"Document {number}")
 
 

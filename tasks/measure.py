@@ -16,7 +16,10 @@ from core.tokens import Tokenizer
 REMEMBERED = 1 << 17
 """Texts whose count is kept, so that memory does not grow with the number of samples."""
 
-LINE_PROBES = (".\n", "again.\n", "w\n", "7\n", ")\n\n", "a \n", "word.\n\n", "\u6771\n")
+FOLLOWER = "T"
+"""A visible character, for what comes after a line."""
+
+LINE_PROBES = (".\n", "again.\n", "w\n", "7\n", ")\n\n", "a \n", "word.\n\n", "b \n\n", "\u6771\n")
 SPACE_PROBES = ((".\n", " The"), ("A ", " The"), ("\n", " VAR"))
 """Places where lines that end with white space are joined by a space."""
 
@@ -45,14 +48,26 @@ class Meter:
         """Tokens of a text that will not be asked for again."""
         return self.tokenizer.count(text)
 
+    def line(self, text: str) -> int:
+        """Tokens that `text`, which ends with a newline, takes before a visible character,
+        remembered. GPT-2's rule for white space looks at what follows it: before a letter,
+        two newlines are two tokens; at the end of a text they may be one."""
+        return self.count(text + FOLLOWER) - self.count(FOLLOWER)
+
+    def line_once(self, text: str) -> int:
+        """`line` of a text that will not be asked for again."""
+        return self.tokenizer.count(text + FOLLOWER) - self.count(FOLLOWER)
+
     def _require_splits(self) -> None:
-        bad = [
-            (left, right)
-            for left in LINE_PROBES
-            for right in START_PROBES
-            if not self.tokenizer.splits_between(left, right)
-        ]
-        bad += [pair for pair in SPACE_PROBES if not self.tokenizer.splits_between(*pair)]
+        bad = [pair for pair in SPACE_PROBES if not self.tokenizer.splits_between(*pair)]
+        for left in LINE_PROBES:
+            alone = self.tokenizer.pre_tokens(left + FOLLOWER)[:-1]
+            bad += [
+                (left, right)
+                for right in START_PROBES
+                if self.tokenizer.pre_tokens(left + right)
+                != alone + self.tokenizer.pre_tokens(right)
+            ]
         if bad or not self.tokenizer.splits_before_space:
             where = f"between {bad[0][0]!r} and {bad[0][1]!r}" if bad else "before a space"
             raise UsageError(
@@ -83,7 +98,7 @@ def edge_tokens(meter: Meter, first: str, last: str) -> int:
     return (
         meter.count(first)
         - meter.count(" " + first)
-        + meter.count(f" {last}\n")
+        + meter.line(f" {last}\n")
         - meter.count(" " + last)
     )
 

@@ -147,7 +147,7 @@ def _line_costs(
     pair_costs = _pair_tokens(meter) if key_kind == "words" else None
     if value_cost is None or pair_costs is None:
         lines = NeedleLines(key_kind, value_kind, keys, values)
-        return np.array([meter.count_once(line + "\n") for line in lines], dtype=np.int64)
+        return np.array([meter.line_once(line + "\n") for line in lines], dtype=np.int64)
     adjectives, nouns = pair_costs
     which = np.array(keys, dtype=np.int64)
     fixed = meter.count(f"One of the special magic {value_kind} for") + meter.count(" is:")
@@ -171,5 +171,5 @@ def _number_tokens(meter: Meter) -> int | None:
     """Tokens of " 1234567.\\n", if they are the same for all seven digits."""
     if meter.digit_tokens is None:
         return None
-    edges = {meter.count(f" {a}{b}.\n") for a in range(1, 10) for b in range(10)}
+    edges = {meter.line(f" {a}{b}.\n") for a in range(1, 10) for b in range(10)}
     return edges.pop() + 5 * meter.digit_tokens if len(edges) == 1 else None

@@ -130,7 +130,7 @@ class Niah:
         needles, asked_keys = self._draw_needles(rng)
         frame = self._frame(asked_keys)
         measure = meter(tokenizer)
-        around = measure.count_once(frame.before) + measure.count_once(
+        around = measure.line_once(frame.before) + measure.count_once(
             frame.after.removeprefix("\n") + frame.answer_prefix
         )
         hay = self._fill(rng, needles, length - self.generation_tokens - around, measure, corpora)
@@ -202,10 +202,10 @@ class Niah:
         if self.haystack == "essay":
             texts = [needle.text for needle in needles]
             return Hay(" ", *fill_with_essays(rng, corpora.essays(), texts, room, measure))
-        hidden = sum(measure.count_once(needle.text + "\n") for needle in needles)
+        hidden = sum(measure.line_once(needle.text + "\n") for needle in needles)
         base: Sequence[str]
         if self.haystack == "noise":
-            line = measure.count(NOISE + "\n")
+            line = measure.line(NOISE + "\n")
             base = Repeated(NOISE, max((room - hidden) // line, len(needles)))
             tokens = hidden + line * len(base)
         else:
@@ -240,4 +240,4 @@ class Niah:
 def _newline_tokens(hay: Hay, measure: Meter) -> int:
     """Tokens that the newline after the context adds to the prompt."""
     end = hay.separator + hay.pieces[-1]
-    return measure.count_once(end + "\n") - measure.count_once(end)
+    return measure.line_once(end + "\n") - measure.count_once(end)

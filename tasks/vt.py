@@ -118,7 +118,7 @@ class VariableTracking:
         prefix = ANSWER_PREFIX.format(names=len(asked.names), value=asked.value)
 
         measure = meter(tokenizer)
-        around = measure.count_once(before) + measure.count_once(after.lstrip("\n") + prefix)
+        around = measure.line_once(before) + measure.count_once(after.lstrip("\n") + prefix)
         room = length - self.generation_tokens - around
         hay = self._fill(rng, chains, room, measure)
         if hay.tokens > room:
@@ -175,7 +175,7 @@ class VariableTracking:
                 break
             units -= 1
         end = "\n" + pieces[-1] if ruler else " " + pieces[-1]
-        newline = measure.count(end + "\n") - measure.count(end.rstrip("\n"))
+        newline = measure.line(end + "\n") - measure.count(end.rstrip("\n"))
         return Hay("\n" if ruler else " ", pieces, places, units, tokens, newline)
 
     def _worked_example(self, rng: random.Random) -> str:
@@ -221,4 +221,4 @@ def _lay_out(
 
 def _unit_tokens(measure: Meter, ruler: bool, line: str) -> int:
     """Tokens of a line with what joins it: a newline after it, or a space before it."""
-    return measure.count(line + "\n" if ruler else " " + line)
+    return measure.line(line + "\n") if ruler else measure.count(" " + line)

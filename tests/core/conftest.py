@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.tokens import Tokenizer
+from tests.core.tokenizers import LLAMA3, trained
 
 ROOT = Path(__file__).resolve().parents[2]
 QWEN2 = ROOT.parent / "shared" / "tokenizers" / "qwen2"
@@ -27,8 +28,18 @@ def pocket() -> Tokenizer:
     return Tokenizer.load(POCKET)
 
 
-@pytest.fixture(scope="session", params=["tokenizer", "qwen2", "pocket"])
+@pytest.fixture(scope="session")
+def gpt2_like() -> Tokenizer:
+    return trained("gpt2-like")
+
+
+@pytest.fixture(scope="session")
+def llama3_like() -> Tokenizer:
+    return trained("llama3-like", LLAMA3)
+
+
+@pytest.fixture(scope="session", params=["gpt2_like", "llama3_like", "qwen2", "pocket"])
 def any_tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    """Each tokenizer in turn: trained by the tests, Qwen2's, the pocket model's."""
+    """Each tokenizer in turn: two trained by the tests, Qwen2's, the pocket model's."""
     found: Tokenizer = request.getfixturevalue(request.param)
     return found

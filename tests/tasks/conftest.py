@@ -11,7 +11,8 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from core.tokens import Tokenizer
 from tasks.corpora import Corpora
-from tests.conftest import SHARED
+from tests.conftest import ROOT, SHARED
+from tests.core.tokenizers import LLAMA3, trained
 
 PLACES = ["Arden", "Belmont", "Corioli", "Dunsinane", "Elsinore", "Fife", "Illyria", "Messina"]
 
@@ -34,7 +35,27 @@ def qwen2() -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-@pytest.fixture(scope="session", params=["byte_tokenizer", "tokenizer", "qwen2"])
+@pytest.fixture(scope="session")
+def gpt2_like() -> Tokenizer:
+    return trained("gpt2-like")
+
+
+@pytest.fixture(scope="session")
+def llama3_like() -> Tokenizer:
+    return trained("llama3-like", LLAMA3)
+
+
+@pytest.fixture(scope="session")
+def pocket() -> Tokenizer:
+    folder = ROOT / "checkpoints" / "pocket"
+    if not (folder / "tokenizer.json").is_file():
+        pytest.skip("no pocket model in checkpoints/")
+    return Tokenizer.load(folder)
+
+
+@pytest.fixture(
+    scope="session", params=["byte_tokenizer", "gpt2_like", "llama3_like", "qwen2", "pocket"]
+)
 def any_tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     found: Tokenizer = request.getfixturevalue(request.param)
     return found

@@ -11,7 +11,7 @@ import pytest
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks.corpora import Corpora
+from tasks.corpora import Corpora, Pool, Question
 from tasks.documents import PUBLISHED_DOCUMENTS, DocumentQuestions
 from tasks.registry import TASKS
 from tasks.vt import VariableTracking
@@ -79,6 +79,27 @@ def test_gold_documents_stand_anywhere_or_within_the_first_share(
             depths += free.meta["depths"]  # type: ignore[arg-type]
     assert abs(sum(depths) / len(depths) - 0.5) < 0.05
     assert max(depths) > 0.9
+
+
+class HostileCorpora(Corpora):
+    """One question on documents that begin and end with anything."""
+
+    def hotpotqa(self) -> Pool:
+        edges = ["", " ", "\n", "\r\n", "\n \n", "\t", "\u0301", "/", "7", "<|im_end|>", "🙂", "'s"]
+        texts = sorted({f"{a}{w}{b}" for a in edges for b in edges for w in ("", "word.", "x")})
+        question = Question("What?", ("word",), (3, 5), (3,), ((3, 0, 0),))
+        return Pool(tuple(texts), (question,), "hostile")
+
+
+def test_hostile_documents_are_measured_exactly(any_tokenizer: Tokenizer) -> None:
+    corpora = HostileCorpora(None)
+    for seed in range(25):
+        length = 400 + 61 * seed
+        sample = HQA.sample(0, length, seed=seed, tokenizer=any_tokenizer, corpora=corpora)
+        meta = sample.meta
+        text = sample.problem.context.text()
+        whole = f"{meta['ruler_before']}{text}{meta['ruler_after']}{meta['answer_prefix']}"
+        assert len(any_tokenizer.encode(whole)) == meta["prompt_tokens"]
 
 
 def test_documents_are_numbered_and_different(byte_tokenizer: Tokenizer, corpora: Corpora) -> None:
