@@ -45,9 +45,7 @@ retain all relevant details from the previous memory while adding any new, usefu
 Updated memory:
 """  # noqa: W291
 
-ANSWER = """You are presented with a problem and a previous memory. Please answer the problem \
-based on the previous memory and format your response as follows "Therefore, the answer is \
-(insert answer here)".
+_PROBLEM_AND_MEMORY = """
 
 <problem> 
 {prompt}
@@ -60,19 +58,16 @@ based on the previous memory and format your response as follows "Therefore, the
 Your answer:
 """  # noqa: W291
 
-ANSWER_BOXED = """You are presented with a problem and a previous memory. Please answer the \
-problem based on the previous memory and put the answer in \\boxed{{}}.
+ANSWER = (
+    "You are presented with a problem and a previous memory. Please answer the problem based on "
+    "the previous memory and format your response as follows "
+    '"Therefore, the answer is (insert answer here)".' + _PROBLEM_AND_MEMORY
+)
 
-<problem> 
-{prompt}
-</problem>
-
-<memory>
-{memory}
-</memory>
-
-Your answer:
-"""  # noqa: W291
+ANSWER_BOXED = (
+    "You are presented with a problem and a previous memory. Please answer the problem based on "
+    "the previous memory and put the answer in \\boxed{{}}." + _PROBLEM_AND_MEMORY
+)
 
 
 @dataclass(frozen=True, slots=True)
