@@ -17,6 +17,7 @@ from typing import Any
 
 from core.errors import UsageError
 from serving.catalogue import REPOSITORY, ModelEntry
+from serving.overrides import without_dual_chunks
 
 GIB = 1 << 30
 LOOPBACK = "127.0.0.1"
@@ -96,6 +97,8 @@ def engine_arguments(
         arguments["tokenizer"] = str(tokenizer)
     if entry.hf_overrides:
         arguments["hf_overrides"] = dict(entry.hf_overrides)
+    if entry.plain_attention:
+        arguments["hf_overrides"] = without_dual_chunks
     arguments |= entry.engine
     if not layout.on_gpu and entry.cpu is not None:
         arguments |= {"dtype": entry.cpu.dtype, **entry.cpu.engine}

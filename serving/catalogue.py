@@ -72,7 +72,8 @@ class ModelEntry(_Settings):
 
     `source` is a hub id, or a path relative to the repository (it then starts with `./`).
     `window_tokens` is the engine's max_model_len: prompt and reply together.
-    `hf_overrides` changes the model's own config (YaRN); `engine` goes to vLLM as it is.
+    `hf_overrides` changes the model's own config (YaRN); `plain_attention` leaves out its dual
+    chunk attention, which vLLM 0.29.0 does not have; `engine` goes to vLLM as it is.
     `concurrency` is the number of requests kept in flight for a whole pool.
     """
 
@@ -85,6 +86,7 @@ class ModelEntry(_Settings):
     window_tokens: PositiveInt
     dtype: str = "bfloat16"
     hf_overrides: Mapping[str, Any] = {}
+    plain_attention: bool = False
     engine: Mapping[str, Any] = {}
     concurrency: PositiveInt = 256
     sampling_defaults: SamplingDefaults = SamplingDefaults()
@@ -94,6 +96,8 @@ class ModelEntry(_Settings):
 
     @model_validator(mode="after")
     def _budgets_fit_the_window(self) -> ModelEntry:
+        if self.plain_attention and self.hf_overrides:
+            raise ValueError("plain_attention and hf_overrides exclude each other")
         full = self.full_context
         if full.input_tokens + full.output_tokens > self.window_tokens:
             raise ValueError(

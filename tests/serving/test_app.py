@@ -1,4 +1,5 @@
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,6 +78,15 @@ def test_yarn_reaches_the_engine_on_gpus():
     assert arguments["max_model_len"] == 131_072
     rope = arguments["hf_overrides"]["rope_parameters"]
     assert (rope["rope_type"], rope["factor"]) == ("yarn", 4.0)
+
+
+def test_dual_chunk_attention_is_taken_out_of_the_1m_models():
+    arguments = engine_arguments(find_model("qwen2.5-7b-instruct-1m"), GPU)
+    config = SimpleNamespace(dual_chunk_attention_config={"chunk_size": 262_144})
+
+    assert arguments["max_model_len"] == 1_010_000
+    assert vars(arguments["hf_overrides"](config)) == {}
+    assert vars(arguments["hf_overrides"](SimpleNamespace())) == {}
 
 
 def test_telemetry_is_off_and_local_models_stay_offline():
