@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,8 +28,11 @@ the encoder's working memory (about 100 bytes a character) does not show."""
 
 SPLIT_PROBE = (  # the kinds of neighbours that a space can have
     "The cat's 12345 (dogs), it'll 3.14!\n\n x  y\t z\r\n é ß 東京 タワー. 🙂🙂 ok?  \n end -a _b "
-    "<|c|> \"q\" 'r' A1 1A ... !!! \u0301e  \u00a0w \u200dj /* c */ def f(x):\n    return x  # no"
+    "<|c|> \"q\" 'r' A1 1A ... !!! \u0301e  \u00a0w \u200dj /* c */ def f(x):\n    return x  # no\none\n(2)\n3.\n\u6771\n- b"
 )
+
+
+_CUT_CANDIDATE = re.compile(r"\S(?= )|\n(?=\S)")
 
 
 class Tokenizer:
@@ -96,16 +100,17 @@ class Tokenizer:
     def stream(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """Yields lists of ids whose concatenation equals `encode("".join(texts))`.
 
-        Blocks are cut between a character that is not white space and a space. No rule of
-        the supported pre-tokenizers matches across such a place, so each side is encoded
-        as it is within the whole. A tokenizer that fails the probe is encoded whole.
+        Blocks are cut between a visible character and a space, or between a line's one
+        newline and a visible character. No rule of the supported pre-tokenizers matches
+        across such a place, so each side is encoded as it is within the whole. A tokenizer
+        that fails the probe is encoded whole.
         """
         buffer: list[str] = []
         size = 0
         for text in texts:
             buffer.append(text)
             size += len(text)
-            if size < BLOCK_CHARS or not self.splits_before_space:
+            if size < BLOCK_CHARS or not self.splits_at_cuts:
                 continue
             joined = "".join(buffer)
             start = 0
@@ -123,13 +128,13 @@ class Tokenizer:
             yield _ids(self._document, rest)
 
     @cached_property
-    def splits_before_space(self) -> bool:
-        """Whether the pre-tokenizer always splits between a non-space and a space."""
+    def splits_at_cuts(self) -> bool:
+        """Whether the pre-tokenizer splits wherever `stream` may cut."""
         pre = self._document.pre_tokenizer
         if pre is None:
             return False
         edges = {end for _, (_, end) in pre.pre_tokenize_str(SPLIT_PROBE)}
-        return all(p in edges for p in range(1, len(SPLIT_PROBE)) if _is_safe_cut(SPLIT_PROBE, p))
+        return all(p in edges for p in range(1, len(SPLIT_PROBE)) if _is_cut(SPLIT_PROBE, p))
 
     def pre_tokens(self, text: str) -> list[str]:
         """The stretches that the pre-tokenizer cuts `text` into; no token spans two of them."""
@@ -221,25 +226,41 @@ def _ids(backend: Backend, text: str) -> list[int]:
     return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
 
-def _is_safe_cut(text: str, p: int) -> bool:
+def _is_cut(text: str, p: int) -> bool:
+    return _is_space_cut(text, p) or _is_newline_cut(text, p)
+
+
+def _is_space_cut(text: str, p: int) -> bool:
     return text[p] == " " and not text[p - 1].isspace()
 
 
+def _is_newline_cut(text: str, p: int) -> bool:
+    # A slash after a newline joins it in o200k's rules.
+    alone = p > 1 and text[p - 1] == "\n" and not text[p - 2].isspace()
+    return alone and not text[p].isspace() and text[p] != "/"
+
+
 def _last_safe_cut(text: str, start: int, end: int) -> int | None:
+    """The last place to cut in (start, end), at a space if there is one."""
     p = text.rfind(" ", start + 1, end)
     while p > start:
-        if not text[p - 1].isspace():
+        if _is_space_cut(text, p):
             return p
         p = text.rfind(" ", start + 1, p)
+    p = text.rfind("\n", start, end - 1)
+    while p >= start:
+        if p + 1 > start and _is_newline_cut(text, p + 1):
+            return p + 1
+        p = text.rfind("\n", start, p)
     return None
 
 
 def _first_safe_cut(text: str, start: int) -> int | None:
-    p = text.find(" ", max(start, 1))
-    while p != -1:
-        if not text[p - 1].isspace():
+    """The first place to cut from `start` on."""
+    for match in _CUT_CANDIDATE.finditer(text, max(start - 1, 0)):
+        p = match.start() + 1
+        if p > start and _is_cut(text, p):
             return p
-        p = text.find(" ", p + 1)
     return None
 
 

@@ -68,7 +68,7 @@ class Meter:
                 if self.tokenizer.pre_tokens(left + right)
                 != alone + self.tokenizer.pre_tokens(right)
             ]
-        if bad or not self.tokenizer.splits_before_space:
+        if bad or not self.tokenizer.splits_at_cuts:
             where = f"between {bad[0][0]!r} and {bad[0][1]!r}" if bad else "before a space"
             raise UsageError(
                 f"tokenizer {self.tokenizer.name}: its pre-tokenizer does not always split "

@@ -129,3 +129,10 @@ def test_splits_between_tells_where_the_pre_tokenizer_splits(any_tokenizer: Toke
     assert any_tokenizer.splits_between("word", " next")
     assert any_tokenizer.splits_between("end.\n", "Next")
     assert not any_tokenizer.splits_between("wo", "rd")
+
+
+def test_text_without_spaces_is_cut_at_lines(any_tokenizer: Tokenizer) -> None:
+    lines = ["東京タワー" * 5 + "\n"] * 20
+    blocks = list(any_tokenizer.stream(lines))
+    assert len(blocks) > 10
+    assert [i for ids in blocks for i in ids] == whole_ids(any_tokenizer, "".join(lines))
