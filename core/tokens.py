@@ -28,7 +28,8 @@ the encoder's working memory (about 100 bytes a character) does not show."""
 
 SPLIT_PROBE = (  # the kinds of neighbours that a space can have
     "The cat's 12345 (dogs), it'll 3.14!\n\n x  y\t z\r\n é ß 東京 タワー. 🙂🙂 ok?  \n end -a _b "
-    "<|c|> \"q\" 'r' A1 1A ... !!! \u0301e  \u00a0w \u200dj /* c */ def f(x):\n    return x  # no\none\n(2)\n3.\n\u6771\n- b"
+    "<|c|> \"q\" 'r' A1 1A ... !!! \u0301e  \u00a0w \u200dj /* c */ def f(x):\n    return x  # no"
+    "\none\n(2)\n3.\n\u6771\n- b"
 )
 
 
