@@ -12,15 +12,16 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
 MARK = "LONGMEM_POOL"
+_BIRTH = "made"
 _NAME = re.compile(r"longmem-(\d+)-[0-9a-f]{8}")
-_TELLING = re.compile(r"\b(Error|Exception|Traceback|ERROR|CRITICAL|Killed|No space)\b|Error:")
+_ERROR = re.compile(r"(?:^|[\])] )((?:\w+\.)*\w*(?:Error|Exception|Killed): (?!Traceback)\S.*)")
 TAIL_LINES = 25
+ERRORS = 5
 _SHARED = re.compile(r"/dev/shm/(?:psm_|sem\.mp-)\w+")
 WAIT_S = 10.0
 
@@ -30,26 +31,13 @@ def new_folder() -> Path:
     root = Path("/tmp") if os.access("/tmp", os.W_OK) else Path(tempfile.gettempdir())
     folder = root / f"longmem-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     folder.mkdir(mode=0o700)
+    (folder / _BIRTH).touch()
     return folder
 
 
-def shared_memory_of(folder: Path) -> set[Path]:
-    """Files of shared memory that the pool's processes use. vLLM's workers leave theirs when
-    they are killed, so this is asked before they are."""
-    found: set[Path] = set()
-    for process in _processes_of(folder):
-        with contextlib.suppress(OSError):
-            maps = Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
-            found |= {Path(name) for name in _SHARED.findall(maps)}
-    return found
-
-
-def clear_away(
-    folder: Path, *, keep_logs_in: Path | None = None, shared: Iterable[Path] = ()
-) -> None:
+def clear_away(folder: Path, *, keep_logs_in: Path | None = None) -> None:
     """Kills what is left of the pool of `folder`, except this process, saves its logs and
-    deletes the folder and the `shared` memory."""
-    shared = shared_memory_of(folder) | set(shared)
+    deletes the folder."""
     left = _processes_of(folder)
     for process in left:
         with contextlib.suppress(psutil.Error):
@@ -57,9 +45,9 @@ def clear_away(
     psutil.wait_procs(left, timeout=WAIT_S)
     if keep_logs_in is not None:
         _save_logs(folder, keep_logs_in / "ray")
+    with contextlib.suppress(OSError):
+        _clear_shared_memory(since=(folder / _BIRTH).stat().st_mtime)
     shutil.rmtree(folder, ignore_errors=True)
-    for file in shared:
-        file.unlink(missing_ok=True)
 
 
 def clear_dead_owners() -> None:
@@ -73,27 +61,29 @@ def clear_dead_owners() -> None:
                 clear_away(path)
 
 
-def tail_of_session(session: Path | None, log_file: Path) -> str:
-    """The end of the log that most likely tells why: of Ray's files, the last one written
-    that names an error; without such, the pool's own log."""
-    files: list[Path] = []
-    if session is not None:
-        logs = session / "logs"
-        files = [*logs.glob("serve/replica_*"), *logs.glob("worker-*"), *logs.glob("raylet.err")]
-    newest = sorted(
-        (f for f in files if f.is_file() and f.stat().st_size > 0),
-        key=lambda f: f.stat().st_mtime,
-        reverse=True,
-    )
-    for file in newest:
-        lines = _last_lines(file, 400)
-        if any(_TELLING.search(line) for line in lines):
-            return _quoted(file, lines)
-    return _quoted(log_file, _last_lines(log_file, TAIL_LINES))
+def account_of(folder: Path | None, log_file: Path) -> str:
+    """Why a pool may have failed, from its logs: the errors of its replicas, the first one most
+    likely the cause; without such, the end of the pool's own log. Names the files as they are
+    called after `clear_away`."""
+    logs = [] if folder is None else sorted(folder.glob("session_2*/logs"))
+    if logs:
+        found: dict[str, Path] = {}
+        for pattern in ("worker-*.out", "worker-*.err", "serve/replica_*", "raylet.err"):
+            for file in sorted(logs[-1].glob(pattern)):
+                for line in _last_lines(file, 2000):
+                    if match := _ERROR.search(line):
+                        found.setdefault(match[1][:300], file)
+        if found and folder is not None:
+            first = next(iter(found.values())).relative_to(folder)
+            return (
+                _quoted("Errors in its logs, the first most likely the cause", list(found)[:ERRORS])
+                + f"\nMore in {log_file.parent / 'ray' / first}"
+            )
+    return _quoted(f"The end of {log_file}", _last_lines(log_file, TAIL_LINES))
 
 
-def _quoted(file: Path, lines: list[str]) -> str:
-    return f"The end of {file}:\n" + "\n".join(f"  | {line}" for line in lines[-TAIL_LINES:])
+def _quoted(title: str, lines: list[str]) -> str:
+    return f"{title}:\n" + "\n".join(f"  | {line}" for line in lines)
 
 
 def _last_lines(file: Path, count: int) -> list[str]:
@@ -114,6 +104,22 @@ def _processes_of(folder: Path) -> list[psutil.Process]:
             if process.environ().get(MARK) == str(folder):
                 found.append(process)
     return found
+
+
+def _clear_shared_memory(since: float) -> None:
+    """Deletes this user's shared memory files made after `since` that no process uses: vLLM's
+    workers leave theirs when they are killed. One that lives has its own mapped."""
+    used: set[str] = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            used |= set(_SHARED.findall(maps.read_text(encoding="utf-8", errors="replace")))
+    for file in Path("/dev/shm").glob("*"):
+        if not _SHARED.fullmatch(str(file)) or str(file) in used:
+            continue
+        with contextlib.suppress(OSError):
+            state = file.stat()
+            if state.st_uid == os.getuid() and state.st_mtime >= since:
+                file.unlink()
 
 
 def _save_logs(folder: Path, target: Path) -> None:

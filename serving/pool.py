@@ -27,7 +27,7 @@ from typing import IO, Any, Self
 from core.errors import ServerDied, UsageError
 from serving.app import LOOPBACK
 from serving.catalogue import REPOSITORY, ModelEntry
-from serving.leftovers import MARK, clear_away, clear_dead_owners, new_folder, tail_of_session
+from serving.leftovers import MARK, account_of, clear_away, clear_dead_owners, new_folder
 from serving.server import ServerSpec, free_ports, is_free
 
 DEADLINE_S = 900.0
@@ -136,7 +136,7 @@ class Pool:
             except queue.Empty:
                 raise ServerDied(
                     f"the pool of {self.entry.name} hung for {self._deadline_s + GRACE_S:g} s. "
-                    + tail_of_session(None, self.log_file)
+                    + account_of(self._folder, self.log_file)
                 ) from None
             self._take(state, time.monotonic() - started)
         return self._ready
@@ -212,7 +212,7 @@ class Pool:
         match state:
             case None:
                 raise ServerDied(
-                    f"the pool of {name} ended. {tail_of_session(None, self.log_file)}"
+                    f"the pool of {name} ended. {account_of(self._folder, self.log_file)}"
                 )
             case {"state": "usage", "text": text}:
                 raise UsageError(text)

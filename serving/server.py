@@ -38,7 +38,7 @@ from serving.app import (
     plan_layout,
 )
 from serving.catalogue import ModelEntry
-from serving.leftovers import clear_away, shared_memory_of, tail_of_session
+from serving.leftovers import account_of, clear_away
 
 WATCH_PERIOD_S = 5.0
 POLL_PERIOD_S = 0.5
@@ -78,12 +78,11 @@ def main() -> int:
         return 1
     except Exception as error:  # noqa: BLE001 - the boundary: the owner must hear of it
         text = f"{type(error).__name__}: {error}"
-        say(state="failed", text=f"the pool failed: {text}\n{pool.log_tail()}")
+        say(state="failed", text=f"the pool failed: {text}\n{pool.account()}")
         return 1
     finally:
-        shared = shared_memory_of(spec.folder)
         pool.stop()
-        clear_away(spec.folder, keep_logs_in=spec.log_file.parent, shared=shared)
+        clear_away(spec.folder, keep_logs_in=spec.log_file.parent)
     return 0
 
 
@@ -94,7 +93,6 @@ class _Pool:
         self.own_cluster = spec.ray_address is None
         self.direct = self.own_cluster and can_stream_directly()
         self.name = f"longmem-{spec.entry.name}-{os.getpid()}"
-        self.session: Path | None = None
         self.deadline = time.monotonic() + spec.deadline_s
 
     def start(self) -> None:
@@ -132,8 +130,7 @@ class _Pool:
         except (ConnectionError, RuntimeError, ValueError) as error:
             where = self.spec.ray_address or "on this machine"
             raise ServerDied(f"Ray {where} did not come up: {error}") from error
-        self.session = Path(context.address_info["session_dir"])
-        self.say(state="ray", session=str(self.session))
+        self.say(state="ray", session=context.address_info["session_dir"])
         total = ray.cluster_resources()
         available = _free_memory_gib() if self.own_cluster else total.get("memory", 0.0) / GIB
         return Resources(total.get("CPU", 0.0), total.get("GPU", 0.0), available)
@@ -178,7 +175,7 @@ class _Pool:
             if status in ("DEPLOY_FAILED", "UNHEALTHY"):
                 raise ServerDied(
                     f"model {self.spec.entry.name} did not start ({status}): "
-                    f"{message[-2000:]}\n{self.log_tail()}"
+                    f"{_last_line(message)}\n{self.account()}"
                 )
             if running != told:
                 told = running
@@ -187,7 +184,7 @@ class _Pool:
                 raise ServerDied(
                     f"model {self.spec.entry.name} was not ready within "
                     f"{self.spec.deadline_s:g} s ({running} of {layout.replicas} replicas run). "
-                    f"Give it longer, or see why:\n{self.log_tail()}"
+                    f"Give it longer, or see why:\n{self.account()}"
                 )
             time.sleep(POLL_PERIOD_S)
 
@@ -227,7 +224,7 @@ class _Pool:
                     detail = error.read().decode(errors="replace")[:500]
                 if time.monotonic() > self.deadline:
                     raise ServerDied(
-                        f"the pool runs but does not answer: {error} {detail}\n{self.log_tail()}"
+                        f"the pool runs but does not answer: {error} {detail}\n{self.account()}"
                     ) from error
             time.sleep(POLL_PERIOD_S)
 
@@ -246,12 +243,12 @@ class _Pool:
             if status == "DEPLOY_FAILED" or time.monotonic() - bad_since > self.spec.deadline_s:
                 raise ServerDied(
                     f"model {self.spec.entry.name} stopped running ({status}): "
-                    f"{message[-2000:]}\n{self.log_tail()}"
+                    f"{_last_line(message)}\n{self.account()}"
                 )
 
-    def log_tail(self) -> str:
-        """The end of the log that most likely says why."""
-        return tail_of_session(self.session, self.spec.log_file)
+    def account(self) -> str:
+        """What the logs say of a failure."""
+        return account_of(self.spec.folder, self.spec.log_file)
 
     def stop(self) -> None:
         """Removes what this process started: the application, and Ray if it is our own."""
@@ -265,6 +262,12 @@ class _Pool:
             if not self.own_cluster and ray.is_initialized():
                 serve.delete(self.name)
         ray.shutdown()
+
+
+def _last_line(message: str) -> str:
+    """Of what Serve says, mostly a traceback: the line that names the error."""
+    lines = [line for line in message.splitlines() if line and not line.startswith(" ")]
+    return lines[-1] if lines else "Ray Serve does not say why"
 
 
 def free_ports(count: int) -> list[int]:

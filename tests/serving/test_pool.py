@@ -1,12 +1,15 @@
 """The owner's side of a pool, with a stand-in for the process that holds Ray."""
 
 import json
+import mmap
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import uuid
+from pathlib import Path
 
 import psutil
 import pytest
@@ -14,7 +17,7 @@ import pytest
 from core.errors import DataMissing, ServerDied, UsageError
 from serving import pool as pool_module
 from serving.catalogue import find_model
-from serving.leftovers import MARK, clear_away, clear_dead_owners, new_folder, tail_of_session
+from serving.leftovers import MARK, account_of, clear_away, clear_dead_owners, new_folder
 from serving.pool import Pool
 from serving.server import free_ports, is_free
 
@@ -161,19 +164,48 @@ def test_remains_of_a_killed_owner_are_cleared_and_those_of_a_living_one_kept():
         clear_away(gone)
 
 
-def test_the_tail_is_of_the_log_that_names_an_error(tmp_path):
-    logs = tmp_path / "session" / "logs"
-    (logs / "serve").mkdir(parents=True)
-    (logs / "worker-1.err").write_text("fine\nValueError: head size 7\n")
-    os.utime(logs / "worker-1.err", (1, 1))
-    (logs / "serve" / "replica_a.log").write_text("all is well\n")
-    own = tmp_path / "pool.log"
-    own.write_text("started\n")
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs /dev/shm")
+def test_shared_memory_that_nobody_uses_is_deleted_and_other_kept():
+    older = _shared_file()
+    time.sleep(0.05)
+    folder = new_folder()
+    left, used = _shared_file(), _shared_file()
+    with used.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+        clear_away(folder)
+        assert (older.exists(), left.exists(), used.exists()) == (True, False, True)
+    older.unlink()
+    used.unlink()
 
-    assert "ValueError: head size 7" in tail_of_session(tmp_path / "session", own)
-    (logs / "worker-1.err").write_text("fine\n")
-    assert tail_of_session(tmp_path / "session", own).endswith("pool.log:\n  | started")
-    assert "nothing.log" in tail_of_session(None, tmp_path / "nothing.log")
+
+def _shared_file() -> Path:
+    file = Path("/dev/shm") / f"psm_{uuid.uuid4().hex[:8]}"
+    file.write_bytes(b"12345678")
+    return file
+
+
+def test_the_account_of_a_failure_names_the_first_error(tmp_path):
+    logs = tmp_path / "session_2026" / "logs"
+    logs.mkdir(parents=True)
+    own = tmp_path / "run" / "pool.log"
+    own.parent.mkdir()
+    own.write_text("started\n")
+    assert account_of(tmp_path, own) == f"The end of {own}:\n  | started"
+
+    (logs / "worker-1.err").write_text(
+        "Traceback (most recent call last):\n  raise RuntimeError(\n"
+        "RuntimeError: Traceback (most recent call last):\n"
+        "RuntimeError: Engine core initialization failed.\n"
+    )
+    (logs / "worker-2.out").write_text(
+        "(Worker pid=1) ERROR 11-20 [executor.py:944] a.b.SafetensorError: incomplete metadata\n"
+    )
+    account = account_of(tmp_path, own)
+    assert account.splitlines()[1:3] == [
+        "  | a.b.SafetensorError: incomplete metadata",
+        "  | RuntimeError: Engine core initialization failed.",
+    ]
+    assert account.endswith(f"More in {own.parent}/ray/session_2026/logs/worker-2.out")
+    assert "nothing.log" in account_of(None, tmp_path / "nothing.log")
 
 
 def test_serve_forever_stops_cleanly_on_sigterm(entry, tmp_path):
