@@ -363,21 +363,22 @@ def _write_jsonl(rows: Iterable[Mapping[str, object]], path: Path) -> int:
 
 
 def _print_ledger(rows: list[LedgerRow]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="Ledger (scores in percent, failures count 0)")
-    for name in ("task", "length", "method", "model"):
-        table.add_column(name)
-    for name in ("samples", "ok", "owed", "errors", "cut", "unparsed", "published", "strict"):
-        table.add_column(name, justify="right")
+    """Plain columns, so that it reads the same on a terminal, in a log and in an e-mail."""
+    heads = ("task", "length", "method", "model", "samples", "ok", "owed", "errors", "cut",
+             "unparsed", "published", "strict")  # fmt: skip
+    lines = [heads]
     for row in rows:
         errors = ", ".join(f"{n} {kind}" for kind, n in sorted(row.errors.items())) or "0"
+        counts = map(str, (row.cell.samples, row.ok, row.owed, errors, row.cut, row.unparsed))
         scores = (f"{100 * row.scores.get(p, 0):.1f}" for p in ("published", "strict"))
         cell = row.cell
-        counts = map(str, (cell.samples, row.ok, row.owed, errors, row.cut, row.unparsed))
-        table.add_row(cell.task, str(cell.length), cell.method, cell.model, *counts, *scores)
-    Console().print(table)
+        lines.append((cell.task, str(cell.length), cell.method, cell.model, *counts, *scores))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    print("\nLedger: where every sample went; scores in percent, failures count 0")
+    for line in lines:
+        left = "  ".join(text.ljust(width) for text, width in zip(line[:4], widths, strict=False))
+        right = (text.rjust(width) for text, width in zip(line[4:], widths[4:], strict=True))
+        print(left, *right, sep="  ")
 
 
 if __name__ == "__main__":

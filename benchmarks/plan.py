@@ -214,12 +214,14 @@ def _cells(
 def _try_each(
     cells: tuple[Cell, ...], models: Mapping[str, ModelPlan], seed: int, corpora: Corpora
 ) -> None:
-    """Makes a sample of each task at its shortest length, so that a missing corpus or an
-    impossible length is told before a pool is started."""
-    shortest: dict[tuple[str, str], int] = {}
+    """Makes the samples that are the likeliest to be impossible (all of each task's shortest
+    length, one of its longest), so that it is told before a pool is started."""
+    by_task: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
-        key = (cell.task, cell.model)
-        shortest[key] = min(cell.length, shortest.get(key, cell.length))
-    for (task, model), length in shortest.items():
-        tokenizer = models[model].tokenizer
-        TASKS[task].sample(0, length, seed=seed, tokenizer=tokenizer, corpora=corpora)
+        by_task.setdefault((cell.task, cell.model), []).append(cell)
+    for (name, model), group in by_task.items():
+        group.sort(key=lambda cell: cell.length)
+        indices = [(group[0], i) for i in range(group[0].samples)] + [(group[-1], 0)]
+        task, tokenizer = find_task(name), models[model].tokenizer
+        for cell, index in indices:
+            task.sample(index, cell.length, seed=seed, tokenizer=tokenizer, corpora=corpora)

@@ -94,7 +94,7 @@ class Progress:
 
     def _left(self, elapsed: float) -> str:
         c = self.counts
-        if not c.turns:
+        if c.tokens < 0.01 * c.work:
             return "?"
         # Samples in flight count through their tokens, so that long ones show from the start.
         # The estimate of the work leaves out templates and replies: their share is measured.

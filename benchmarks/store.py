@@ -192,6 +192,8 @@ class Store:
                     "and give the same command again."
                 ) from error
             raise StoreError(f"{self.path}: {error}.") from error
+        except sqlite3.IntegrityError:
+            raise  # a defect of ours, no damage to the file
         except sqlite3.DatabaseError as error:
             raise StoreError(
                 f"{self.path}: the store is damaged ({error}). Nothing was changed. Put back a "
