@@ -366,7 +366,7 @@ def _print_ledger(rows: list[LedgerRow]) -> None:
     """Plain columns, so that it reads the same on a terminal, in a log and in an e-mail."""
     heads = ("task", "length", "method", "model", "samples", "ok", "owed", "errors", "cut",
              "unparsed", "published", "strict")  # fmt: skip
-    lines = [heads]
+    lines: list[tuple[str, ...]] = [heads]
     for row in rows:
         errors = ", ".join(f"{n} {kind}" for kind, n in sorted(row.errors.items())) or "0"
         counts = map(str, (row.cell.samples, row.ok, row.owed, errors, row.cut, row.unparsed))
