@@ -113,6 +113,9 @@ class _Pool:
         if self.own_cluster:
             ports = dict(zip(PORT_NAMES, free_ports(len(PORT_NAMES)), strict=True))
             os.environ.update(head_environment(ports, self.spec.folder, direct=self.direct))
+        elif _has_ray_token():
+            # Ray clusters ask for the user's token by default, and clients do not offer it.
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
         import ray
 
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
@@ -128,8 +131,13 @@ class _Pool:
         try:
             context = ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            where = self.spec.ray_address or "on this machine"
-            raise ServerDied(f"Ray {where} did not come up: {error}") from error
+            if self.own_cluster:
+                raise ServerDied(f"Ray did not start: {error}\n{self.account()}") from error
+            raise ServerDied(
+                f"no Ray cluster at {self.spec.ray_address}: {error}. Is it up (`ray status`), "
+                "the same Ray 2.60.0, and is its token in ~/.ray/auth_token or RAY_AUTH_TOKEN? "
+                f"{self.account()}"
+            ) from error
         self.say(state="ray", session=context.address_info["session_dir"])
         total = ray.cluster_resources()
         available = _free_memory_gib() if self.own_cluster else total.get("memory", 0.0) / GIB
@@ -262,6 +270,11 @@ class _Pool:
             if not self.own_cluster and ray.is_initialized():
                 serve.delete(self.name)
         ray.shutdown()
+
+
+def _has_ray_token() -> bool:
+    given = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    return bool(given) or (Path.home() / ".ray" / "auth_token").is_file()
 
 
 def _last_line(message: str) -> str:
