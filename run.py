@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import HarnessError, UsageError
+from tasks.commands import add_tasks
 
 if TYPE_CHECKING:
     from benchmarks.ledger import LedgerRow
@@ -152,16 +153,6 @@ def train_warmstart(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def tasks(arguments: argparse.Namespace) -> int:
-    """run.py tasks"""
-    from tasks.registry import TASKS
-
-    width = max(map(len, TASKS))
-    for name, task in TASKS.items():
-        print(f"{name:{width}}  {task.summary}")
-    return DONE
-
-
 def suites(arguments: argparse.Namespace) -> int:
     """run.py suites"""
     from benchmarks.suite import load_suite, suite_names
@@ -229,8 +220,8 @@ def _parser() -> argparse.ArgumentParser:
     add.set_defaults(command=score)
 
     _add_train(commands)
+    add_tasks(commands)
     for name, command, text in (
-        ("tasks", tasks, "list the tasks"),
         ("suites", suites, "list the suites"),
         ("models", models, "list the catalogue of models"),
     ):

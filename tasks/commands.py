@@ -1,0 +1,167 @@
+"""`run.py tasks ...`: its flags, and what they call."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from core.types import Sample
+    from tasks.task import Task
+
+POCKET = Path(__file__).resolve().parent.parent / "checkpoints" / "pocket"
+SAY_EVERY_S = 5.0
+
+
+def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `tasks`, `tasks list`, `tasks show` and `tasks export`."""
+    tasks = commands.add_parser(
+        "tasks",
+        help="list the tasks, show a sample, write samples for other programs",
+        description="Without a further word: lists the tasks.",
+    )
+    tasks.set_defaults(command=list_tasks)
+    kinds = tasks.add_subparsers(title="what to do", metavar="WHAT")
+    kinds.add_parser("list", help="list the tasks (default)")
+
+    add = kinds.add_parser(
+        "show",
+        help="print a sample and where its evidence stands",
+        description="Prints one sample: question, golds, what the task says about it, where the "
+        "evidence stands, and the context around it.",
+    )
+    _add_cell(add)
+    add.add_argument("--index", type=at_least(0), default=0, metavar="I", help="default: 0")
+    add.add_argument(
+        "--chunk-tokens", type=at_least(1), default=5000, metavar="C", help="default: %(default)s"
+    )
+    add.set_defaults(command=show)
+
+    add = kinds.add_parser(
+        "export",
+        help="write samples as RULER's, MemAgent's or datasets' files",
+        description="Writes the samples 0 to K-1 of a cell. ruler: JSON lines; memagent: one "
+        "JSON array; datasets: a folder for datasets.load_from_disk.",
+    )
+    _add_cell(add)
+    add.add_argument("--samples", type=at_least(1), required=True, metavar="K")
+    add.add_argument("--form", choices=("ruler", "memagent", "datasets"), required=True)
+    add.add_argument("--out", type=Path, required=True, metavar="PATH", help="file, or folder")
+    add.set_defaults(command=export)
+
+
+def _add_cell(add: argparse.ArgumentParser) -> None:
+    add.add_argument("task", metavar="TASK", help="a name from `run.py tasks`")
+    add.add_argument(
+        "--length",
+        type=at_least(0),
+        required=True,
+        metavar="N",
+        help="tokens of the whole prompt and the reply; 0 is a LongBench sample's own length",
+    )
+    add.add_argument("--seed", type=int, default=42, metavar="S", help="default: %(default)s")
+    add.add_argument(
+        "--tokenizer",
+        default=str(POCKET),
+        metavar="DIR",
+        help="folder with tokenizer.json; default: the pocket model's",
+    )
+    add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of a flag that takes a whole number of at least `least`."""
+
+    def whole_number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return value
+
+    return whole_number
+
+
+def list_tasks(arguments: argparse.Namespace) -> int:
+    """run.py tasks"""
+    from tasks.registry import TASKS
+
+    width = max(map(len, TASKS))
+    for name, task in TASKS.items():
+        print(f"{name:{width}}  {task.summary}")
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """run.py tasks show"""
+    from core.tokens import Tokenizer
+    from tasks.corpora import Corpora
+    from tasks.registry import find_task
+    from tasks.show import describe
+
+    task = find_task(arguments.task)
+    tokenizer = Tokenizer.load(arguments.tokenizer)
+    sample = task.sample(
+        arguments.index,
+        arguments.length,
+        seed=arguments.seed,
+        tokenizer=tokenizer,
+        corpora=Corpora(arguments.data),
+    )
+    marks = sys.stdout.isatty()
+    for line in describe(sample, task.summary, tokenizer, arguments.chunk_tokens, marks=marks):
+        print(line)
+    return 0
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """run.py tasks export"""
+    from core.tokens import Tokenizer
+    from tasks.corpora import Corpora
+    from tasks.export import export_samples
+    from tasks.registry import find_task
+
+    task = find_task(arguments.task)
+    tokenizer = Tokenizer.load(arguments.tokenizer)
+    corpora = Corpora(arguments.data)
+
+    def samples() -> Iterator[Sample]:
+        say = _Progress(arguments.samples)
+        for index in range(arguments.samples):
+            yield _made(task, index)
+            say.done(index + 1)
+
+    def _made(task: Task, index: int) -> Sample:
+        return task.sample(
+            index, arguments.length, seed=arguments.seed, tokenizer=tokenizer, corpora=corpora
+        )
+
+    count = export_samples(
+        samples(), arguments.form, arguments.out, tokenizer, task.generation_tokens
+    )
+    print(f"{count} samples in {arguments.out}")
+    return 0
+
+
+class _Progress:
+    """A line on standard error now and then, once a command takes long."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._next = time.monotonic() + SAY_EVERY_S
+
+    def done(self, count: int) -> None:
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + SAY_EVERY_S
+        line = f"{count} of {self._total} samples"
+        end = "\r" if sys.stderr.isatty() else "\n"
+        width = shutil.get_terminal_size().columns - 1
+        print(line.ljust(width) if end == "\r" else line, end=end, file=sys.stderr, flush=True)
