@@ -54,8 +54,24 @@ _FIELDS = (
     *("Cookery", "Mining", "Surveying", "Statistics", "Economics", "Philosophy", "Theology"),
     *("Anatomy", "Pharmacy", "Nursing", "Geography", "Oceanography", "Archaeology", "Ethics"),
     *("Mathematics", "Mechanics", "Electricity", "Textiles", "Ceramics", "Jewellery", "Letters"),
-    *("Journalism", "Photography", "Acoustics", "Meteorology", "Zoology", "Fisheries", "Hydraulics"),
-    *("Metallurgy", "Aviation", "Librarianship", "Education", "Diplomacy", "Husbandry", "Gardening"),
+    *(
+        "Journalism",
+        "Photography",
+        "Acoustics",
+        "Meteorology",
+        "Zoology",
+        "Fisheries",
+        "Hydraulics",
+    ),
+    *(
+        "Metallurgy",
+        "Aviation",
+        "Librarianship",
+        "Education",
+        "Diplomacy",
+        "Husbandry",
+        "Gardening",
+    ),
 )
 
 
@@ -122,7 +138,16 @@ PHRASES: dict[str, tuple[str, ...]] = {
         f"{b} of {a}"
         for a, b in product(
             _FIELDS,
-            ("College", "Academy", "Institute", "School", "University", "Hall", "Lyceum", "Seminary"),
+            (
+                "College",
+                "Academy",
+                "Institute",
+                "School",
+                "University",
+                "Hall",
+                "Lyceum",
+                "Seminary",
+            ),
         )
     ),
 }
@@ -166,12 +191,19 @@ VALUES: dict[str, tuple[str, ...]] = {
         *("lawn mowers", "tennis rackets", "parachutes", "toothbrushes", "barometers", "shoelaces"),
         *("alarm clocks", "rocking horses", "gramophones", "lightning rods", "garden hoses"),
         *("light bulbs", "steam irons", "diving suits", "cash registers", "roller skates"),
-        *("ink bottles", "fire hydrants", "telescopes", "coffee mills", "street lamps", "elevators"),
+        *(
+            "ink bottles",
+            "fire hydrants",
+            "telescopes",
+            "coffee mills",
+            "street lamps",
+            "elevators",
+        ),
         *("fishing rods", "padlocks", "hot-air balloons", "staplers"),
     ),
     "emblems": (
-        *("heron", "badger", "stag", "otter", "raven", "salmon", "hedgehog", "swan"),
-        *("lynx", "owl", "tortoise", "wolf", "hare", "kingfisher", "beaver", "ram"),
+        *("heron", "badger", "stag", "stoat", "raven", "salmon", "hedgehog", "swan"),
+        *("lynx", "falcon", "tortoise", "wolf", "hare", "kingfisher", "beaver", "ram"),
         *("crane", "squirrel", "viper", "bison", "pelican", "mole", "toad", "magpie"),
         *("walrus", "weasel", "lobster", "moth", "peacock", "donkey", "seahorse", "wren"),
     ),

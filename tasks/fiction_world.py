@@ -9,8 +9,8 @@ share one. All of it works on whole arrays of numbers at once.
 
 Worked example: in world 0, number 5 of kind `film` is
 
-    world.name(film)                      The Nameless Island of Talkuth
-    world.target(film, "director")        person 1180274, Yomund Hirvulm
+    world.name(film)                      The Frozen Ferry of Dandosk
+    world.target(film, "director")        person 86061, Jajelle Lervulm
     world.source(that, film's "director") film 5 again
 """
 
@@ -93,7 +93,7 @@ def code_of(entity: Entity) -> int:
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Every string that is part of a name or an attribute, in one list. In a text they follow
-    a space, which they include; `starts[i]` is part i without it, for the start of a line."""
+    a space, which they include. Part number `i + len(texts)` is part i without it."""
 
     texts: tuple[str, ...]
     phrase_base: Mapping[str, int]
@@ -127,6 +127,7 @@ def _by_kind(of: Mapping[str, Mapping[str, str]], most: int, number: Mapping[str
 
 
 _KIND_NUMBER = {kind: i for i, kind in enumerate(KINDS)}
+_RELATION_COUNT = np.array([len(RELATIONS[kind]) for kind in KINDS])
 _TARGET = _by_kind(RELATIONS, MOST_RELATIONS, _KIND_NUMBER)
 _VALUE_COUNT = _by_kind(ATTRIBUTES, MOST_ATTRIBUTES, {k: len(v) for k, v in VALUES.items()})
 _VALUE_BASE = _by_kind(ATTRIBUTES, MOST_ATTRIBUTES, name_parts().value_base)
@@ -134,9 +135,11 @@ _PHRASE_BASE = np.array([name_parts().phrase_base[kind] for kind in KINDS])
 _PHRASE_FIRST = np.array([kind in PHRASE_FIRST for kind in KINDS])
 
 SELF, PARTNER, FIRST_RELATION = 0, 1, 2
-"""Whom the name slots of a document are about, in order; then come its relations."""
+"""Whom the slots of a document name, in order; then come the targets of its relations."""
 NAME_SLOTS = 2 * (FIRST_RELATION + MOST_RELATIONS)
-SLOTS = NAME_SLOTS + MOST_ATTRIBUTES
+START = NAME_SLOTS + MOST_ATTRIBUTES
+"""Slot of the first part of the entity's own name as it stands at the start of a line."""
+SLOTS = START + 1
 
 
 def kind_number(kind: str) -> int:
@@ -202,10 +205,13 @@ class World:
     # -- arrays of entities ----------------------------------------------------------------
 
     def step(self, codes: Ints, choice: Ints) -> Ints:
-        """Codes of what relation number `choice` of each entity leads to."""
+        """Codes of what one of the relations of each entity leads to; `choice`, any number
+        from 0, says which."""
         kinds = codes >> BITS
+        choice = choice % _RELATION_COUNT[kinds]
         numbers = _mix(codes & _MASK, np.moveaxis(self._keys[kinds, 1 + choice], -1, 0))
-        return (_TARGET[kinds, choice] << BITS) | numbers
+        reached: Ints = (_TARGET[kinds, choice] << BITS) | numbers
+        return reached
 
     def slots(self, codes: Ints) -> tuple[Ints, Ints]:
         """What the documents of the entities tell: parts (n, SLOTS) and their form numbers (n,).
@@ -229,7 +235,8 @@ class World:
         slots[:, 0:NAME_SLOTS:2] = np.where(first, phrases, roots)
         slots[:, 1:NAME_SLOTS:2] = np.where(first, roots, phrases)
         drawn = mixed[:, MOST_RELATIONS:-1] * _VALUE_COUNT[kinds] >> BITS
-        slots[:, NAME_SLOTS:] = _VALUE_BASE[kinds] + drawn
+        slots[:, NAME_SLOTS:START] = _VALUE_BASE[kinds] + drawn
+        slots[:, START] = slots[:, 0] + len(name_parts().texts)
         return slots, mixed[:, -1]
 
 

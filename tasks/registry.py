@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from core.errors import UsageError
+from tasks.cwe import CommonWords
 from tasks.documents import DocumentQuestions
+from tasks.fiction import Fiction
+from tasks.fwe import FrequentWords
 from tasks.niah import Niah
 from tasks.task import Task
 from tasks.vt import VariableTracking
@@ -29,6 +32,8 @@ _ALL: tuple[Task, ...] = (
     Niah("niah_multivalue_noise", "all four values of one key, in noise", "noise", values=4),
     Niah("niah_multiquery_noise", "the values of four keys, in noise", "noise", keys=4, queries=4),
     VariableTracking("vt", "the five variables that share a value, in noise"),
+    CommonWords("cwe", "the ten words that a numbered list repeats most often"),
+    FrequentWords("fwe", "the three most frequent coded words, dots apart"),
     # Questions on documents: local corpora
     DocumentQuestions(
         "ruler_hqa",
@@ -59,6 +64,17 @@ _ALL: tuple[Task, ...] = (
     ),
     DocumentQuestions("qa_1", "SQuAD questions in a haystack of paragraphs", "squad"),
     DocumentQuestions("qa_2", "HotpotQA questions in a haystack of documents", "hotpotqa"),
+    # The same form without a corpus: every seed is a world of its own
+    Fiction("fiction_2hop", "questions on two documents of an invented world", (2,)),
+    Fiction("fiction_3hop", "questions on three documents of an invented world", (3,)),
+    Fiction("fiction_4hop", "questions on four documents of an invented world", (4,)),
+    Fiction("fiction_mixed", "questions on two to four documents of one world", (2, 3, 4)),
+    Fiction(
+        "fiction_early20",
+        "fiction_mixed with the gold documents in the first fifth",
+        (2, 3, 4),
+        gold_within=0.2,
+    ),
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}

@@ -35,7 +35,7 @@ REWARD_WINDOW = 300
 """Characters at the end of a reply that the training verifier looks at."""
 
 ALL_KINDS = ("all_of", "niah", "vt", "cwe", "fwe")
-ANY_KINDS = ("any_of", "ruler_hqa", "qa")
+ANY_KINDS = ("any_of", "ruler_hqa", "qa", "fiction")
 """Beginnings of the `kind` of a record: a task's name, or `all_of` / `any_of`."""
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
