@@ -61,7 +61,7 @@ class CpuSettings(_Settings):
 
     threads: PositiveInt = 1
     kv_cache_gib: PositiveInt = 1
-    memory_gib: float = 3.0
+    memory_gib: float = 4.0
     max_replicas: PositiveInt = 8
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     engine: Mapping[str, Any] = {}

@@ -55,7 +55,7 @@ class ClientOptions:
     window_tokens: int | None = None
     connections: int = 64
     connect_timeout_s: float = 10.0
-    reply_timeout_s: float = 600.0
+    reply_timeout_s: float = 1800.0
     retries: int = 5
     backoff_s: float = 0.5
     backoff_max_s: float = 30.0

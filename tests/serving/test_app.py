@@ -39,7 +39,7 @@ def test_replicas_fill_what_ray_reports(model, cpus, gpus, memory_gib, expected)
     [
         ("qwenlong-l1-32b", Resources(8, 2, 100), "takes 4 GPUs a replica, Ray reports 2"),
         ("rl-memagent-7b", Resources(8, 0, 100), "Ray reports none. Use --ray-address"),
-        ("pocket", Resources(2, 0, 1), r"3 GiB a replica, Ray reports 2 CPUs and 1\.0 GiB"),
+        ("pocket", Resources(2, 0, 1), r"4 GiB a replica, Ray reports 2 CPUs and 1\.0 GiB"),
         ("pocket", Resources(0, 0, 100), "Ray reports 0 CPUs"),
     ],
 )
