@@ -3,6 +3,9 @@
     HotpotQA   hotpot_dev_distractor_v1*.json[.gz]   in DIR or DIR/hotpotqa
     SQuAD 2.0  dev-v2.0*.json[.gz]                   in DIR or DIR/squad
     essays     PaulGrahamEssays.json[.gz]            in DIR or DIR/essays
+    words      english_words*.json[.gz]              in DIR or DIR/words
+    published  eval_{N}.json[.gz]                    in DIR or DIR/published
+    LongBench  {set}.jsonl[.gz], or data.zip         in DIR/longbench or DIR/longbench/data
 
 Nothing is read before a task asks for it, and each file is read once. A corpus is known by
 the SHA-256 of its content (unpacked, so packing does not matter), which is part of the ids of
@@ -70,6 +73,14 @@ class Essays:
     fingerprint: str
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Words:
+    """Sorted distinct words."""
+
+    words: tuple[str, ...] = field(repr=False)
+    fingerprint: str
+
+
 class Corpora:
     """Corpora of one data folder; None if the user gave no folder."""
 
@@ -96,14 +107,26 @@ class Corpora:
         """Paul Graham's essays, as RULER keeps them. Raises as `hotpotqa` does."""
         return self._once("essays", ("PaulGrahamEssays.json",), _read_essays)
 
+    def english_words(self) -> Words:
+        """RULER's list of English words, for cwe's long contexts. Raises as `hotpotqa` does."""
+        return self._once("words", ("english_words.json", "english_words*.json"), _read_words)
+
     def fingerprints(self) -> dict[str, str]:
         """SHA-256 of the content of each corpus that was read so far, by name."""
         return {name: loaded.fingerprint for name, loaded in sorted(self._loaded.items())}
 
-    def _once(self, name: str, patterns: Sequence[str], read: Callable[[Path], Loaded]) -> Loaded:
+    def read(
+        self,
+        name: str,
+        patterns: Sequence[str],
+        folders: Sequence[str],
+        read: Callable[[Path], Loaded],
+    ) -> Loaded:
+        """What `read` makes of the first file that is there, kept under `name`. `folders` are
+        below the data folder ("" is itself). Raises as `hotpotqa` does."""
         with self._lock:
             if name not in self._loaded:
-                path = self._find(name, patterns)
+                path = self._find(name, patterns, folders)
                 try:
                     self._loaded[name] = read(path)
                 except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
@@ -114,7 +137,10 @@ class Corpora:
             loaded: Loaded = self._loaded[name]
             return loaded
 
-    def _find(self, name: str, patterns: Sequence[str]) -> Path:
+    def _once(self, name: str, patterns: Sequence[str], read: Callable[[Path], Loaded]) -> Loaded:
+        return self.read(name, patterns, ("", name), read)
+
+    def _find(self, name: str, patterns: Sequence[str], below: Sequence[str]) -> Path:
         wanted = f"{patterns[-1]} or {patterns[-1]}.gz"
         if self.data_dir is None:
             raise DataMissing(
@@ -123,24 +149,24 @@ class Corpora:
             )
         if not self.data_dir.is_dir():
             raise DataMissing(f"--data {self.data_dir}: there is no such folder")
-        folders = (self.data_dir, self.data_dir / name)
+        folders = [self.data_dir / folder for folder in below]
         for pattern in patterns:
             for folder in folders:
                 for suffix in ("", ".gz"):
                     if found := sorted(folder.glob(pattern + suffix)):
                         return found[0]
         raise DataMissing(
-            f"{name}: no {wanted} in {folders[0]} or {folders[1]}. Put the file there, or "
+            f"{name}: no {wanted} in {' or '.join(map(str, folders))}. Put the file there, or "
             "name another folder with --data DIR."
         )
 
 
 def _read_hotpotqa(path: Path) -> Pool:
     """Reads question by question: the whole file as objects takes ten times its size."""
-    source = _Source(path)
+    source = Source(path)
     first_seen: dict[str, int] = {}
     rows: list[Question] = []
-    for item in _items(source.blocks()):
+    for item in json_items(source.blocks()):
         numbers: dict[str, tuple[int, list[str]]] = {}
         for title, sentences in item["context"]:
             if isinstance(sentences, str):
@@ -178,7 +204,7 @@ def _sentence_span(title: str, sentences: Sequence[str], number: int) -> tuple[i
 
 
 def _read_squad(path: Path) -> Pool:
-    source = _Source(path)
+    source = Source(path)
     data = json.loads("".join(source.blocks()))["data"]
     first_seen: dict[str, int] = {}
     rows: list[Question] = []
@@ -226,7 +252,7 @@ def _sorted_pool(seen: dict[str, int], rows: Sequence[Question], fingerprint: st
 
 
 def _read_essays(path: Path) -> Essays:
-    source = _Source(path)
+    source = Source(path)
     text = " ".join(json.loads("".join(source.blocks()))["text"].split())
     words = tuple(_GLUED.sub(" ", text).split())
     if not words:
@@ -234,7 +260,16 @@ def _read_essays(path: Path) -> Essays:
     return Essays(words, source.fingerprint())
 
 
-class _Source:
+def _read_words(path: Path) -> Words:
+    source = Source(path)
+    found = json.loads("".join(source.blocks()))
+    words = list(found.values()) if isinstance(found, dict) else []
+    if not words or not all(type(word) is str and word.split() == [word] for word in words):
+        raise ValueError("expected an object of words")
+    return Words(tuple(sorted(set(words))), source.fingerprint())
+
+
+class Source:
     """A text file, packed or not, read in blocks and hashed on the way."""
 
     def __init__(self, path: Path) -> None:
@@ -255,13 +290,14 @@ class _Source:
         return self._hash.hexdigest()
 
 
-def _items(blocks: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """The items of a JSON array of objects, one at a time."""
+def json_items(blocks: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """The items of a JSON array of objects, or of JSON lines, one at a time."""
     decoder = json.JSONDecoder()
     text = next(blocks, "").lstrip()
-    if not text.startswith("["):
+    lines = text.startswith("{")
+    if not lines and not text.startswith("["):
         raise ValueError("expected a JSON array of questions")
-    text = text[1:]
+    text = text if lines else text[1:]
     while True:
         place = 0
         while True:
@@ -279,5 +315,7 @@ def _items(blocks: Iterator[str]) -> Iterator[dict[str, Any]]:
             yield item
         more = next(blocks, "")
         if not more:
+            if lines and place == len(text):
+                return
             raise problem
         text = text[place:] + more

@@ -6,6 +6,7 @@ from core.errors import UsageError
 from tasks.documents import DocumentQuestions
 from tasks.fiction import Fiction
 from tasks.niah import Niah
+from tasks.published_files import PublishedQuestions
 from tasks.task import Task
 from tasks.vt import VariableTracking
 
@@ -57,6 +58,10 @@ _ALL: tuple[Task, ...] = (
         "hotpotqa",
         bare_question=True,
         gold_within=0.1,
+    ),
+    PublishedQuestions(
+        "ruler_hqa_files",
+        "MemAgent's own files: length 7000 is eval_50.json, 14000 is eval_100.json, ...",
     ),
     DocumentQuestions("qa_1", "SQuAD questions in a haystack of paragraphs", "squad"),
     DocumentQuestions("qa_2", "HotpotQA questions in a haystack of documents", "hotpotqa"),

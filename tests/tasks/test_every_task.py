@@ -17,7 +17,9 @@ from tasks.registry import TASKS, find_task
 from tasks.scoring import match_of_kind, score
 from tasks.task import Task
 
-BY_TOKENS = [name for name in TASKS if not name.endswith("_published")]
+MADE = [name for name in TASKS if not name.startswith(("ruler_hqa_files", "longbench_"))]
+"""Tasks that make their samples; those of the others are given, and have tests of their own."""
+BY_TOKENS = [name for name in MADE if not name.endswith("_published")]
 
 
 def make(name: str, index: int, length: int, tokenizer: Tokenizer, corpora: Corpora) -> Sample:
@@ -71,7 +73,7 @@ def test_evidence_stands_where_it_says(
             assert any(sample.golds[0] in evidence.text for evidence in sample.evidence)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", MADE)
 def test_gold_scores_one_and_a_wrong_answer_zero(
     name: str, byte_tokenizer: Tokenizer, corpora: Corpora
 ) -> None:
