@@ -8,7 +8,12 @@ its units' lengths, each counted once and remembered.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate, chain
+
+import numpy as np
+from numpy.typing import NDArray
 
 from core.errors import UsageError
 from core.tokens import Tokenizer
@@ -32,6 +37,7 @@ class Meter:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._counts: dict[str, int] = {}
+        self._spaces = np.empty(0, dtype=np.int8)
         self._require_splits()
         self.digit_tokens = self._digit_tokens()
 
@@ -57,6 +63,28 @@ class Meter:
     def line_once(self, text: str) -> int:
         """`line` of a text that will not be asked for again."""
         return self.tokenizer.count(text + FOLLOWER) - self.count(FOLLOWER)
+
+    def spaced(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Tokens of each text after a space, all counted in one pass over them joined.
+
+        A space after a visible character begins a token, and no other token begins with one.
+        So no text may have outer white space, or inner white space but single spaces.
+        """
+        stream = self.tokenizer.stream([" " + " ".join(texts)])
+        ids = np.fromiter(chain.from_iterable(stream), dtype=np.int64)
+        starts = np.flatnonzero(self._begin_with_space(ids))
+        firsts = list(accumulate((text.count(" ") + 1 for text in texts), initial=0))[:-1]
+        return np.diff(starts[firsts], append=len(ids))
+
+    def _begin_with_space(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the tokens begin with a space; looked up once for each kind."""
+        more = int(ids.max(initial=-1)) + 1 - len(self._spaces)
+        if more > 0:
+            self._spaces = np.append(self._spaces, np.full(more, -1, dtype=np.int8))
+        for kind in np.unique(ids[self._spaces[ids] < 0]).tolist():
+            self._spaces[kind] = self.tokenizer.decode_bytes([kind])[:1] == b" "
+        found: NDArray[np.bool_] = self._spaces[ids] == 1
+        return found
 
     def _require_splits(self) -> None:
         bad = [pair for pair in SPACE_PROBES if not self.tokenizer.splits_between(*pair)]

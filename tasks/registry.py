@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from core.errors import UsageError
+from tasks.cwe import CommonWords
 from tasks.documents import DocumentQuestions
 from tasks.fiction import Fiction
+from tasks.fwe import FrequentWords
 from tasks.niah import Niah
 from tasks.published_files import PublishedQuestions
 from tasks.task import Task
@@ -31,6 +33,8 @@ _ALL: tuple[Task, ...] = (
     Niah("niah_multivalue_noise", "all four values of one key, in noise", "noise", values=4),
     Niah("niah_multiquery_noise", "the values of four keys, in noise", "noise", keys=4, queries=4),
     VariableTracking("vt", "the five variables that share a value, in noise"),
+    CommonWords("cwe", "the ten words that a numbered list repeats most often"),
+    FrequentWords("fwe", "the three most frequent coded words, dots apart"),
     # Questions on documents: local corpora
     DocumentQuestions(
         "ruler_hqa",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +14,23 @@ import pytest
 
 from core.tokens import Tokenizer
 from tasks.corpora import Corpora
+from tasks.cwe import ANSWER_PREFIX as COMMON_PREFIX
+from tasks.cwe import ASK as COMMON_ASK
+from tasks.cwe import INSTRUCTION as COMMON
+from tasks.cwe import numbered
 from tasks.documents import AFTER, BEFORE, INSTRUCTION, NumberedDocuments
 from tasks.essays import sentence_starts
+from tasks.fwe import ANSWER_PREFIX as CODED_PREFIX
+from tasks.fwe import ASK as CODED_ASK
+from tasks.fwe import INSTRUCTION as CODED
+from tasks.fwe import NOISE_WORD
 from tasks.lines import NOISE, Inserted, Repeated
 from tasks.needles import needle_text
 from tasks.niah import Niah
 from tasks.registry import TASKS
 from tasks.vt import ANSWER_PREFIX, ASK, Chain
 from tasks.vt import INSTRUCTION as TRACK
+from tasks.words import lexicon
 from tests.conftest import SHARED
 
 FILE = SHARED / "golden" / "ruler_samples.jsonl.gz"
@@ -163,6 +173,49 @@ def check_chain(context: str, chain: Chain, ruler: bool) -> None:
     assert separator.join(pieces) == context
 
 
+@pytest.mark.parametrize("row", rows("cwe"))
+def test_cwe(row: dict[str, Any]) -> None:
+    ask, prefix = COMMON_ASK.format(common=10), COMMON_PREFIX.format(common=10)
+    assert row["answer_prefix"] == prefix
+    example, split, context = row["input"].rpartition(f"\n{COMMON}\n")
+    assert split
+    words = check_numbered(context.removesuffix("\n" + ask))
+    counts = Counter(words)
+    assert [counts.pop(word) for word in row["outputs"]] == [30] * 10
+    assert set(counts.values()) == {3}
+    shown, split, answer = example.partition(f"\n{ask}{prefix} ")
+    assert split
+    counts = Counter(check_numbered(shown.removeprefix(COMMON + "\n")))
+    assert [counts.pop(word) for word in check_numbered(answer)] == [10] * 10
+    assert list(counts.values()) == [3] * 30
+
+
+def check_numbered(text: str) -> list[str]:
+    """The words of a list, which our own code numbers again."""
+    words = re.findall(r"\d+\. (.+?)(?= \d+\. |\Z)", text)
+    assert numbered(words) == text
+    plain = {*lexicon().nouns, *lexicon().adjectives, *lexicon().verbs}
+    assert set(words) <= plain
+    return words
+
+
+@pytest.mark.parametrize("row", rows("fwe"))
+def test_fwe(row: dict[str, Any]) -> None:
+    assert row["answer_prefix"] == CODED_PREFIX
+    if row["form"] == "memagent":
+        assert row["input"] == f"{CODED} {CODED_ASK}"
+    context = context_of(row, CODED + " ", "\n" + CODED_ASK)
+    words = context.split(" ")
+    assert all(word == NOISE_WORD or re.fullmatch("[a-z]{6}", word) for word in words)
+    counts = Counter(words)
+    dots = counts.pop(NOISE_WORD)
+    assert [word for word, _ in counts.most_common(3)] == row["outputs"]
+    ranked = [count for _, count in counts.most_common()]
+    # Rank r stands int(n / zeta(2) / r^2) times; all that is known of n / zeta(2) is its floor.
+    for rank, count in enumerate(ranked, 2):
+        assert dots // rank**2 <= count <= int((dots + 1) / rank**2)
+
+
 @pytest.mark.parametrize("row", rows("qa"))
 def test_questions_on_documents(row: dict[str, Any], real_corpora: Corpora) -> None:
     hotpot = row["task"] == "qa_2"
@@ -180,12 +233,14 @@ def test_questions_on_documents(row: dict[str, Any], real_corpora: Corpora) -> N
     assert len(set(order)) == len(order)
 
 
-@pytest.mark.parametrize("row", rows("niah_single_1", "niah_multikey_2", "niah_multikey_3", "vt"))
+@pytest.mark.parametrize(
+    "row", rows("niah_single_1", "niah_multikey_2", "niah_multikey_3", "vt", "cwe", "fwe")
+)
 def test_ours_is_filled_at_least_as_well(
     row: dict[str, Any], qwen2: Tokenizer, real_corpora: Corpora
 ) -> None:
     task: Any = TASKS[row["task"]]
-    if row["task"] == "vt":
+    if row["task"] in ("vt", "cwe"):
         task = replace(task, form=row["form"])
     length = row["max_seq_length"]
     ours = task.sample(0, length, seed=1, tokenizer=qwen2, corpora=real_corpora)

@@ -1,0 +1,294 @@
+"""Common words: which ten words of a numbered list occur most often?
+
+Source: RULER (arXiv:2404.06654), section 3 and appendix B, common words extraction; generator
+https://github.com/NVIDIA/RULER/blob/main/scripts/data/synthetic/common_words_extraction.py.
+MemAgent has no question form for it; the one here is made as its others are (`form="memagent"`).
+RULER shows a worked example first (`form="ruler"`).
+
+Ten words stand 30 times each, all others 3 times (below 4,096 tokens: 6 and 1), shuffled and
+numbered. Words are wonderwords' nouns, adjectives and verbs; where these are too few (above
+some 200,000 tokens), all words are from RULER's list of English words. Worked example:
+
+    context   1. stew 2. train 3. bra 4. train 5. telling 6. stew 7. association 8. train ...
+    question  Below is a numbered list of words. In these words, some appear more often than
+              others. Memorize the ones that appear most often. Question: What are the 10 most
+              common words in the above list?
+    golds     train, stew, ... (ten of them)
+
+Differences from RULER: each sample is filled to the length, short of it by less than one entry
+of the list, so the last of the other words may stand fewer than 3 times; each sample has an
+order of its own, where RULER's has one for a cell. No sample has evidence: the answer is a
+count over the whole list, and no place of it holds it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.context import Context
+from core.errors import UsageError
+from core.tokens import Tokenizer
+from core.types import Json, Match, Problem, Sample
+from tasks.corpora import Corpora, Words
+from tasks.measure import Meter, meter, too_short
+from tasks.task import sample_id, sample_rng
+from tasks.wordlists import WordList, shuffled
+from tasks.words import lexicon
+
+INSTRUCTION = (
+    "Below is a numbered list of words. In these words, some appear more often than others. "
+    "Memorize the ones that appear most often."
+)
+ASK = "Question: What are the {common} most common words in the above list?"
+ANSWER_PREFIX = " Answer: The top {common} words that appear most often in the list are:"
+
+SHORT = 4096
+"""Below so many tokens words stand fewer times."""
+
+REPEATS = {False: (30, 3), True: (6, 1)}
+EXAMPLE = {False: (40, 10, 3), True: (20, 3, 1)}
+"""Short or not -> words, and how often the common and the other ones stand."""
+
+BLOCK_WORDS = 2048
+"""Words whose tokens are counted at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hay:
+    """A filled haystack. `tokens` is what the list takes, `newline` what the newline after it
+    adds; `last` is how often the last of the other words stands."""
+
+    words: Words
+    pieces: WordList
+    golds: tuple[str, ...]
+    tokens: int
+    newline: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommonWords:
+    """`common` words stand `common_repeats` times each, others `other_repeats` times; None
+    takes RULER's numbers, which depend on the length."""
+
+    name: str
+    summary: str
+    common: int = 10
+    common_repeats: int | None = None
+    other_repeats: int | None = None
+    form: Literal["memagent", "ruler"] = "memagent"
+    generation_tokens: int = 120
+    source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, common words; PROTOCOL 2.2"
+    match: ClassVar[Match] = "all"
+
+    def __post_init__(self) -> None:
+        for short in (False, True):
+            many, few = self._repeats(short)
+            if not 1 <= self.common < EXAMPLE[short][0] or not 1 <= few < many:
+                raise UsageError(
+                    f"{self.name}: got {self.common} common words {many} times and others {few} "
+                    "times; expected 1 to 19 words, others at least once and less often"
+                )
+
+    @property
+    def parameters(self) -> Mapping[str, Json]:
+        return {k: v for k, v in asdict(self).items() if k not in ("name", "summary")}
+
+    def sample(
+        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
+    ) -> Sample:
+        """See `tasks.task.Task.sample`. Unit: an entry of the list.
+
+        Raises:
+            UsageError: besides, if the lists have too few words.
+        """
+        rng = sample_rng(self.name, self.parameters, length, seed, index)
+        ask, prefix = ASK.format(common=self.common), ANSWER_PREFIX.format(common=self.common)
+        before = INSTRUCTION + "\n"
+        if self.form == "ruler":
+            before = self._worked_example(rng, length < SHORT) + "\n" + before
+        measure = meter(tokenizer)
+        around = measure.line_once(before) + measure.count(ask + prefix)
+        hay = self._fill(rng, length, around, measure, corpora)
+        materials = {"tokenizer": tokenizer.fingerprint, "words": hay.words.fingerprint}
+        return Sample(
+            id=sample_id(self.name, self.parameters, length, seed, index, materials),
+            task=self.name,
+            index=index,
+            problem=Problem(Context(hay.pieces, " "), f"{INSTRUCTION} {ask}"),
+            golds=hay.golds,
+            match=self.match,
+            meta={
+                "distinct_words": len(hay.pieces.words),
+                "last_word_repeats": hay.last,
+                "units": len(hay.pieces.order),
+                "context_tokens": hay.tokens,
+                "prompt_tokens": around + hay.tokens + hay.newline,
+                "ruler_before": before,
+                "ruler_after": "\n" + ask,
+                "answer_prefix": prefix,
+            },
+        )
+
+    def _repeats(self, short: bool) -> tuple[int, int]:
+        many, few = REPEATS[short]
+        return self.common_repeats or many, self.other_repeats or few
+
+    def _fill(
+        self, rng: random.Random, length: int, around: int, measure: Meter, corpora: Corpora
+    ) -> Hay:
+        """The fullest list of the length, in random order."""
+        room = length - self.generation_tokens - around
+        repeats = self._repeats(length < SHORT)
+        words, order = _plain_words(), shuffled(rng, np.arange(len(_plain_words().words)))
+        ends = self._ends(words, order, repeats, room, measure)
+        if ends[-1] <= room:
+            words = corpora.english_words()
+            order = shuffled(rng, np.arange(len(words.words)))
+            ends = self._ends(words, order, repeats, room, measure)
+        if ends[-1] <= room:
+            raise UsageError(
+                f"{self.name}: length {length} needs more than the {len(words.words)} words of "
+                f"the list of English words, which make {length - room + int(ends[-1])} tokens: "
+                "ask for at most that"
+            )
+        # Which word each entry has, in the order of filling, not of the list.
+        many, few = repeats
+        others = -(-len(ends) // few)
+        times = [many] * self.common + [few] * others
+        which = np.repeat(np.arange(self.common + others), times)
+        # The last entry is drawn before the others: the newline after it may cost a token.
+        drawn = rng.randrange(max(_within(ends, room), 1))
+        for last in (drawn, 0):
+            word = words.words[order[which[last]]]
+            newline = measure.line(f" {word}\n") - measure.count(f" {word}")
+            entries = _within(ends, room - newline)
+            if last < entries:
+                break
+        least = self.common * many + 1
+        if entries < least:
+            least = length - room + int(ends[least - 1]) + newline
+            raise too_short(self.name, length, least, measure.tokenizer)
+        which = which[:entries]
+        mixed = np.append(shuffled(rng, np.delete(which, last)), which[last])
+        used = [words.words[number] for number in order[: int(which[-1]) + 1]]
+        return Hay(
+            words,
+            WordList(np.array(used, dtype=object), mixed, numbered=True),
+            tuple(used[: self.common]),
+            int(ends[entries - 1]),
+            newline,
+            int(np.count_nonzero(which == which[-1])),
+        )
+
+    def _ends(
+        self,
+        words: Words,
+        order: NDArray[np.int64],
+        repeats: tuple[int, int],
+        room: int,
+        measure: Meter,
+    ) -> NDArray[np.int64]:
+        """Tokens of lists of 1, 2, ... entries, up to one that `room` does not hold, or to the
+        last word. Order within a list does not matter: each number comes once in any."""
+        many, few = repeats
+        costs = _Costs(words, measure)
+        taken = np.repeat(costs.of(order[: self.common]), many)
+        place = self.common
+        while True:
+            numbers = numbering_tokens(measure, 1 << len(taken).bit_length())
+            ends = np.cumsum(taken) + numbers[: len(taken)]
+            if (ends[-1] > room and place > self.common) or place >= len(order):
+                return ends
+            block = order[place : place + BLOCK_WORDS]
+            place += len(block)
+            taken = np.append(taken, np.repeat(costs.of(block), few))
+
+    def _worked_example(self, rng: random.Random, short: bool) -> str:
+        """RULER's example before the question: a short list with its answer."""
+        total, many, few = EXAMPLE[short]
+        words = [
+            _plain_words().words[i] for i in rng.sample(range(len(_plain_words().words)), total)
+        ]
+        items = words[: self.common] * many + words[self.common :] * few
+        rng.shuffle(items)
+        ask, prefix = ASK.format(common=self.common), ANSWER_PREFIX.format(common=self.common)
+        answer = numbered(words[: self.common])
+        return f"{INSTRUCTION}\n{numbered(items)}\n{ask}{prefix} {answer}"
+
+
+def numbered(words: Sequence[str]) -> str:
+    """`1. word 2. word ...`"""
+    return " ".join(f"{number}. {word}" for number, word in enumerate(words, 1))
+
+
+def numbering_tokens(measure: Meter, count: int) -> NDArray[np.int64]:
+    """Tokens of all the numbers of lists of 1, 2, ... `count` entries, without the words."""
+    return _numbering_tokens(measure, 1 << max(count - 1, 1).bit_length())[:count]
+
+
+@lru_cache(maxsize=4)
+def _numbering_tokens(measure: Meter, count: int) -> NDArray[np.int64]:
+    costs = _costs_by_digits(measure, count)
+    if costs is None:
+        costs = measure.spaced([f"{number}." for number in range(1, count + 1)])
+    costs[0] = measure.count("1.")
+    return np.cumsum(costs)
+
+
+def _costs_by_digits(measure: Meter, count: int) -> NDArray[np.int64] | None:
+    """Tokens of " 1.", " 2.", ..., where each digit beyond two costs the same."""
+    split = measure.tokenizer.splits_between
+    pairs = [(a, b) for a in "123456789" for b in "0123456789"]
+    one = {measure.count(f" {a}.") for a, _ in pairs}
+    two = {measure.count(f" {a}{b}.") for a, b in pairs}
+    each = measure.digit_tokens
+    if each is None or len(one | two) > 2 or not all(split(f" {a}", f"{b}.") for a, b in pairs):
+        return None
+    costs = np.full(count, one.pop(), dtype=np.int64)
+    costs[9:] = two.pop()
+    for digits in range(3, len(str(count)) + 1):
+        costs[10 ** (digits - 1) - 1 :] += each
+    return costs
+
+
+class _Costs:
+    """Tokens of words, each after a space, counted when first asked for."""
+
+    def __init__(self, words: Words, measure: Meter) -> None:
+        self._words = words.words
+        self._measure = measure
+        self._known = _word_tokens(words, measure)
+
+    def of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        unknown = numbers[self._known[numbers] < 0]
+        if len(unknown):
+            texts = [self._words[number] for number in unknown]
+            self._known[unknown] = self._measure.spaced(texts)
+        return self._known[numbers].astype(np.int64)
+
+
+@lru_cache(maxsize=8)
+def _word_tokens(words: Words, measure: Meter) -> NDArray[np.int32]:
+    """Counts of the list's words, filled as they are asked for; -1 is not yet."""
+    return np.full(len(words.words), -1, dtype=np.int32)
+
+
+@cache
+def _plain_words() -> Words:
+    """wonderwords' nouns, adjectives and verbs: sorted, distinct."""
+    lists = lexicon()
+    words = {*lists.nouns, *lists.adjectives, *lists.verbs}
+    return Words(tuple(sorted(words)), lists.fingerprint)
+
+
+def _within(ends: NDArray[np.int64], room: int) -> int:
+    """How many entries fit."""
+    return int(np.searchsorted(ends, room, side="right"))
