@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 Scalar = str | int | float | bool | None
 Json = Scalar | list["Json"] | dict[str, "Json"]
 
-Match = Literal["any", "all"]
-"""How golds count. `any`: aliases of one answer (QA). `all`: each must be found (niah, vt)."""
+Match = Literal["any", "all", "summary"]
+"""How golds count. `any`: aliases of one answer (QA). `all`: each must be found (niah, vt).
+`summary`: each is a whole summary, and the overlap with it counts."""
 
 AnswerForm = Literal["therefore", "boxed"]
 """How a method asks for the answer: `the answer is ...` (evaluation) or \\boxed{} (training)."""

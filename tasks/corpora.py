@@ -21,7 +21,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -277,13 +277,22 @@ class Source:
         self._hash = hashlib.sha256()
 
     def blocks(self) -> Iterator[str]:
+        """The text of the file, unpacked."""
+        return self.blocks_of(self._bytes())
+
+    def blocks_of(self, data: Iterable[bytes]) -> Iterator[str]:
+        """The text that `data` spells, hashed like the file's own."""
         decoder = codecs.getincrementaldecoder("utf-8")()
+        for block in data:
+            self._hash.update(block)
+            yield decoder.decode(block)
+        yield decoder.decode(b"", final=True)
+
+    def _bytes(self) -> Iterator[bytes]:
         opened: Any = gzip.open if self.path.suffix == ".gz" else open
         with opened(self.path, "rb") as file:
             while block := file.read(READ_BYTES):
-                self._hash.update(block)
-                yield decoder.decode(block)
-        yield decoder.decode(b"", final=True)
+                yield block
 
     def fingerprint(self) -> str:
         """SHA-256 of what `blocks` gave."""

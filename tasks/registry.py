@@ -7,6 +7,7 @@ from tasks.cwe import CommonWords
 from tasks.documents import DocumentQuestions
 from tasks.fiction import Fiction
 from tasks.fwe import FrequentWords
+from tasks.longbench import PROMPTS, LongBench
 from tasks.niah import Niah
 from tasks.published_files import PublishedQuestions
 from tasks.task import Task
@@ -69,6 +70,8 @@ _ALL: tuple[Task, ...] = (
     ),
     DocumentQuestions("qa_1", "SQuAD questions in a haystack of paragraphs", "squad"),
     DocumentQuestions("qa_2", "HotpotQA questions in a haystack of documents", "hotpotqa"),
+    # Given samples of natural length: 0 is that length, any other only names the column
+    *(LongBench(f"longbench_{data_set}", p.summary, data_set) for data_set, p in PROMPTS.items()),
     # The same form without a corpus: every seed is a world of its own
     Fiction("fiction_2hop", "questions on two documents of an invented world", (2,)),
     Fiction("fiction_3hop", "questions on three documents of an invented world", (3,)),

@@ -4,13 +4,15 @@ Sources: MemAgent's evaluation code and training verifier (arXiv:2507.02259), RU
 (arXiv:2404.06654), HotpotQA's normalization and F1 (Yang et al. 2018); PROTOCOL 3.
 
 `sub_em` is the primary number of every task: for `any` (QA), whether the gold is in the
-prediction; for `all` (needles, variables), the share of golds in it. The profiles:
+prediction; for `all` (needles, variables), the share of golds in it. Summaries have `recall`
+(ROUGE-L recall, best over the golds) in its place. The profiles:
 
 * `published`: the method's own prediction; none, or an empty one, scores 0. QA: the first
   gold only, and a prediction inside the gold counts too (two quirks of the published code).
 * `strict`: the gold must be inside the prediction, the best over all golds counts; a reply
   without an answer mark is taken whole and counted as `unparsed`.
-* `ruler`: RULER's own string match on the raw reply.
+* `ruler`: RULER's own string match on the raw reply; not for summaries.
+* `longbench`: for summaries, LongBench's ROUGE-L F-measure of the reply.
 
 Example: reply `Therefore, the answer is York.`, gold `New York` ->
 published sub_em 1, em 0, f1 0.67; strict sub_em 0, em 0, f1 0.67; ruler 0.
@@ -26,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from core.answers import after_think, extract_answer, extract_boxed
 from core.errors import UsageError
 from core.types import Json, Match
+from tasks.rouge import rouge_l
 
 Metrics = dict[str, float]
 Scores = dict[str, Metrics]
@@ -35,8 +38,9 @@ REWARD_WINDOW = 300
 """Characters at the end of a reply that the training verifier looks at."""
 
 ALL_KINDS = ("all_of", "niah", "vt", "cwe", "fwe")
-ANY_KINDS = ("any_of", "ruler_hqa", "qa", "fiction")
-"""Beginnings of the `kind` of a record: a task's name, or `all_of` / `any_of`."""
+SUMMARY_KINDS = ("summary_of", "longbench_gov_report", "longbench_qmsum")
+ANY_KINDS = ("any_of", "ruler_hqa", "qa", "fiction", "longbench")
+"""Beginnings of the `kind` of a record: a task's name, or `all_of` / `any_of` / `summary_of`."""
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -51,15 +55,20 @@ def score(reply: str, prediction: str | None, golds: Sequence[str], match: Match
     """
     _check_golds(golds)
     whole = after_think(reply) if prediction is None else prediction
-    return {
+    scores = {
         "published": published(prediction, golds, match),
         "strict": {**strict(whole, golds, match), "unparsed": float(prediction is None)},
-        "ruler": {"string_match": ruler_match(reply, golds, match)},
     }
+    if match == "summary":
+        found = max(rouge_l(after_think(reply), gold).f for gold in golds)
+        return {**scores, "longbench": {"rouge_l": found}}
+    return {**scores, "ruler": {"string_match": ruler_match(reply, golds, match)}}
 
 
 def published(prediction: str | None, golds: Sequence[str], match: Match) -> Metrics:
     """MemAgent's test score."""
+    if match == "summary":
+        return {"recall": _recall(prediction or "", golds)}
     if match == "all":
         return {"sub_em": _share_found(prediction or "", golds)}
     if not prediction:
@@ -74,6 +83,8 @@ def published(prediction: str | None, golds: Sequence[str], match: Match) -> Met
 
 def strict(said: str, golds: Sequence[str], match: Match) -> Metrics:
     """The score we stand behind, of a prediction or, without one, of the whole reply."""
+    if match == "summary":
+        return {"recall": _recall(said, golds)}
     if match == "all":
         return {"sub_em": _share_found(said, golds)}
     words = normalize(said)
@@ -130,7 +141,8 @@ def latex_plain(text: str) -> str:
 def score_record(record: Mapping[str, Json]) -> dict[str, Json]:
     """Scores a reply from anywhere: fields kind, reply, golds in; the verdicts added.
 
-    `kind`: a task's name, or `any_of` (aliases of one answer) or `all_of` (each is wanted).
+    `kind`: a task's name, or `any_of` (aliases of one answer), `all_of` (each is wanted) or
+    `summary_of` (whole summaries).
     The prediction for `strict` is the text after `the answer is`, else the boxed one.
 
     Raises:
@@ -148,7 +160,7 @@ def score_record(record: Mapping[str, Json]) -> dict[str, Json]:
         "boxed": boxed,
         "published": dict(published(extracted, golds, match)),
         "published_boxed": dict(published(boxed, golds, match)),
-        "ruler": verdicts["ruler"]["string_match"],
+        "ruler": verdicts.get("ruler", {}).get("string_match"),
         "train_strict": verify(reply, golds) if match == "any" else None,
         "strict": dict(verdicts["strict"]),
     }
@@ -158,15 +170,17 @@ def match_of_kind(kind: str) -> Match:
     """How the golds of a record of this `kind` count.
 
     Raises:
-        UsageError: the kind is no task's name and neither `any_of` nor `all_of`.
+        UsageError: the kind is no task's name and none of `any_of`, `all_of`, `summary_of`.
     """
     if kind.startswith(ALL_KINDS):
         return "all"
+    if kind.startswith(SUMMARY_KINDS):
+        return "summary"
     if kind.startswith(ANY_KINDS):
         return "any"
     raise UsageError(
         f"kind: got {kind!r}, expected a task's name (niah_..., vt, ruler_hqa, qa_1, ...), "
-        "any_of or all_of"
+        "any_of, all_of or summary_of"
     )
 
 
@@ -200,6 +214,10 @@ def _contains(said: str, gold: str) -> bool:
     (an article, a sign) is looked for as it is."""
     words = normalize(gold)
     return words in normalize(said) if words else gold.lower() in said.lower()
+
+
+def _recall(said: str, golds: Sequence[str]) -> float:
+    return max(rouge_l(said, gold).recall for gold in golds)
 
 
 def _share_found(said: str, golds: Sequence[str]) -> float:
