@@ -369,7 +369,7 @@ def _print_ledger(rows: list[LedgerRow]) -> None:
     for line in lines:
         left = "  ".join(text.ljust(width) for text, width in zip(line[:4], widths, strict=False))
         right = (text.rjust(width) for text, width in zip(line[4:], widths[4:], strict=True))
-        print(left, *right, sep="  ")
+        print(f"{left} ", *right)
 
 
 if __name__ == "__main__":

@@ -163,6 +163,7 @@ def _model_settings(plan: ModelPlan) -> dict[str, Json]:
         "published_name": entry.published_name if entry else None,
         "demonstration": entry.is_local if entry else False,
         "window": entry.window_tokens if entry else None,
+        "note": entry.note if entry else "",
         "weights": weights_hash(Path(entry.location)) if entry and entry.is_local else None,
         "tokenizer": plan.tokenizer.fingerprint,
         "sampling": asdict(plan.sampling),

@@ -94,10 +94,10 @@ class Progress:
 
     def _left(self, elapsed: float) -> str:
         c = self.counts
-        if c.tokens < 0.01 * c.work:
-            return "?"
         # Samples in flight count through their tokens, so that long ones show from the start.
         # The estimate of the work leaves out templates and replies: their share is measured.
         progress = max(c.work_done, min(c.tokens * 0.75, c.work))
-        seconds = max(c.work - progress, 0) * elapsed / max(progress, 1)
+        if progress < 0.01 * c.work:
+            return "?"
+        seconds = max(c.work - progress, 0) * elapsed / max(progress, 1.0)
         return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"
