@@ -28,6 +28,9 @@ LINE_PROBES = (".\n", "again.\n", "w\n", "7\n", ")\n\n", "a \n", "word.\n\n", "b
 SPACE_PROBES = ((".\n", " The"), ("A ", " The"), ("\n", " VAR"))
 """Places where lines that end with white space are joined by a space."""
 
+BEGINS_WITH_SPACE, HOLDS_NEWLINE = 1, 2
+"""Kinds of tokens, as bits."""
+
 START_PROBES = ("One", "7", "(a)", '"', "\u6771", "\u0301", "-", "<|x|>", "Document")
 
 
@@ -37,7 +40,7 @@ class Meter:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._counts: dict[str, int] = {}
-        self._spaces = np.empty(0, dtype=np.int8)
+        self._kinds = np.empty(0, dtype=np.int8)
         self._require_splits()
         self.digit_tokens = self._digit_tokens()
 
@@ -72,18 +75,28 @@ class Meter:
         """
         stream = self.tokenizer.stream([" " + " ".join(texts)])
         ids = np.fromiter(chain.from_iterable(stream), dtype=np.int64)
-        starts = np.flatnonzero(self._begin_with_space(ids))
+        starts = np.flatnonzero(self._kinds_of(ids) & BEGINS_WITH_SPACE)
         firsts = list(accumulate((text.count(" ") + 1 for text in texts), initial=0))[:-1]
         return np.diff(starts[firsts], append=len(ids))
 
-    def _begin_with_space(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the tokens begin with a space; looked up once for each kind."""
-        more = int(ids.max(initial=-1)) + 1 - len(self._spaces)
+    def lines(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """`line` of each text, all counted in one pass over them joined. Each has its one
+        newline at its end, and begins with a visible character."""
+        stream = self.tokenizer.stream(["".join(texts) + FOLLOWER])
+        ids = np.fromiter(chain.from_iterable(stream), dtype=np.int64)
+        ends = np.flatnonzero(self._kinds_of(ids) & HOLDS_NEWLINE)
+        return np.diff(ends, prepend=-1)
+
+    def _kinds_of(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
+        """What each token's text begins with or holds; looked up once for each token."""
+        more = int(ids.max(initial=-1)) + 1 - len(self._kinds)
         if more > 0:
-            self._spaces = np.append(self._spaces, np.full(more, -1, dtype=np.int8))
-        for kind in np.unique(ids[self._spaces[ids] < 0]).tolist():
-            self._spaces[kind] = self.tokenizer.decode_bytes([kind])[:1] == b" "
-        found: NDArray[np.bool_] = self._spaces[ids] == 1
+            self._kinds = np.append(self._kinds, np.full(more, -1, dtype=np.int8))
+        for token in np.unique(ids[self._kinds[ids] < 0]).tolist():
+            text = self.tokenizer.decode_bytes([token])
+            self._kinds[token] = BEGINS_WITH_SPACE * (text[:1] == b" ")
+            self._kinds[token] |= HOLDS_NEWLINE * (b"\n" in text)
+        found: NDArray[np.int8] = self._kinds[ids]
         return found
 
     def _require_splits(self) -> None:

@@ -1,33 +1,37 @@
 """Needle sentences, and the haystack that is made of nothing else.
 
-Lines are kept as numbers (4 bytes a word key or a number) and rendered when read; numbers are
-drawn and measured in blocks, because at 512K tokens a haystack has 23,000 lines.
+Lines are kept as numbers (4 bytes a word key or a number, 16 a uuid) and rendered when
+read; numbers are drawn and measured in blocks: at 512K tokens a haystack has 23,000 lines.
 """
 
 from __future__ import annotations
 
 import random
-import uuid
-from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.lines import LazyLines
 from tasks.measure import Meter
+from tasks.uuids import Bytes, draw_uuids, uuid_texts, uuid_tokens
 from tasks.words import lexicon
 
 Kind = Literal["words", "numbers", "uuids"]
 Numbers = NDArray[np.int64]
+Block = NDArray[np.uint32] | Bytes
+"""Drawn keys or values: a number each, or a row of 16 bytes for a uuid."""
 
 LEAST_NUMBER = 10**6
 NUMBERS = 9 * 10**6
 """RULER's numbers have seven digits, the first not 0."""
 
 BLOCK_LINES = 4096
+MEASURED_LINES = RENDERED_LINES = 512
+"""Lines are drawn and rendered so many at a time, and measured, so many first and then more."""
+
 LEAST_LINE_TOKENS = 16
 """A guess from below at a needle line's tokens, to size the first block of draws."""
 
@@ -37,27 +41,20 @@ def needle_text(kind: Kind, key: str, value: str) -> str:
     return f"One of the special magic {kind} for {key} is: {value}."
 
 
-def render(kind: Kind, number: int) -> str:
-    """The text of a drawn key or value."""
+def draw(kind: Kind, rng: random.Random) -> str:
+    """One key or value."""
     if kind == "words":
-        return lexicon().pair(number)
-    return str(number) if kind == "numbers" else str(uuid.UUID(int=number))
-
-
-def draw(kind: Kind, rng: random.Random) -> int:
-    """One key or value, as the number that stands for it."""
-    if kind == "words":
-        return rng.randrange(lexicon().pairs)
+        return lexicon().pair(rng.randrange(lexicon().pairs))
     if kind == "numbers":
-        return LEAST_NUMBER + rng.randrange(NUMBERS)
-    return uuid.UUID(int=rng.getrandbits(128), version=4).int
+        return str(LEAST_NUMBER + rng.randrange(NUMBERS))
+    return uuid_texts(draw_uuids(rng, 1))[0]
 
 
 def draw_distinct(kind: Kind, rng: random.Random, count: int) -> list[str]:
-    """`count` different keys or values, as texts, in the order of drawing."""
+    """`count` different keys or values, in the order of drawing."""
     texts: dict[str, None] = {}
     while len(texts) < count:
-        texts[render(kind, draw(kind, rng))] = None
+        texts[draw(kind, rng)] = None
     return list(texts)
 
 
@@ -66,9 +63,7 @@ class NeedleLines(LazyLines):
 
     __slots__ = ("key_kind", "keys", "value_kind", "values")
 
-    def __init__(
-        self, key_kind: Kind, value_kind: Kind, keys: Sequence[int], values: Sequence[int]
-    ) -> None:
+    def __init__(self, key_kind: Kind, value_kind: Kind, keys: Block, values: Block) -> None:
         self.key_kind = key_kind
         self.value_kind = value_kind
         self.keys = keys
@@ -78,8 +73,17 @@ class NeedleLines(LazyLines):
         return len(self.keys)
 
     def line(self, index: int) -> str:
-        key = render(self.key_kind, self.keys[index])
-        return needle_text(self.value_kind, key, render(self.value_kind, self.values[index]))
+        return self._lines(index, index + 1)[0]
+
+    def __iter__(self) -> Iterator[str]:
+        for first in range(0, len(self), RENDERED_LINES):
+            yield from self._lines(first, first + RENDERED_LINES)
+
+    def _lines(self, first: int, end: int) -> list[str]:
+        keys = _texts(self.key_kind, self.keys[first:end])
+        values = _texts(self.value_kind, self.values[first:end])
+        start = f"One of the special magic {self.value_kind} for "
+        return [f"{start}{key} is: {value}." for key, value in zip(keys, values, strict=True)]
 
 
 def fill_with_needles(
@@ -94,40 +98,67 @@ def fill_with_needles(
     """As many random needle lines as fit into `room` tokens, newlines included, but at least
     `least` even if they do not fit. Returns them and their tokens. No key is in `excluded`.
     """
-    keys = _column(key_kind)
-    values = _column(value_kind)
-    used = 0
+    keys: list[NDArray[Any]] = []
+    values: list[NDArray[Any]] = []
+    used = lines = 0
     while True:
         block = min(BLOCK_LINES, max(room - used, 0) // LEAST_LINE_TOKENS + least)
-        new_keys = _draw_block(key_kind, rng, block, excluded)
-        new_values = _draw_block(value_kind, rng, block, ())
-        costs = _line_costs(meter, key_kind, value_kind, new_keys, new_values)
-        ends = np.cumsum(costs)
-        fits = int(np.searchsorted(ends, room - used, side="right"))
-        fits = max(fits, min(block, least - len(keys)))
-        keys.extend(new_keys[:fits])
-        values.extend(new_values[:fits])
-        used += int(ends[fits - 1]) if fits else 0
+        drawn = NeedleLines(
+            key_kind,
+            value_kind,
+            _draw_block(key_kind, rng, block, excluded),
+            _draw_block(value_kind, rng, block, ()),
+        )
+        fits, tokens = _fitting(meter, drawn, room - used, min(block, least - lines))
+        keys.append(drawn.keys[:fits])
+        values.append(drawn.values[:fits])
+        used += tokens
+        lines += fits
         if fits < block:
-            return NeedleLines(key_kind, value_kind, keys, values), used
+            drawn = NeedleLines(key_kind, value_kind, np.concatenate(keys), np.concatenate(values))
+            return drawn, used
 
 
-def _column(kind: Kind) -> list[int] | array[int]:
-    return [] if kind == "uuids" else array("I")
+def _fitting(meter: Meter, lines: NeedleLines, room: int, least: int) -> tuple[int, int]:
+    """How many of the lines fit, at least `least`, and their tokens. Lines are measured in
+    order and no further than they are needed."""
+    fits = used = 0
+    first, size = 0, MEASURED_LINES
+    while first < len(lines):
+        part = slice(first, first + size)
+        costs = _line_costs(
+            meter,
+            NeedleLines(lines.key_kind, lines.value_kind, lines.keys[part], lines.values[part]),
+        )
+        ends = np.cumsum(costs)
+        more = int(np.searchsorted(ends, room - used, side="right"))
+        more = max(more, min(len(ends), least - fits))
+        used += int(ends[more - 1]) if more else 0
+        fits += more
+        if more < len(ends):
+            break
+        first, size = first + size, size * 2
+    return fits, used
 
 
-def _draw_block(kind: Kind, rng: random.Random, count: int, excluded: Collection[str]) -> list[int]:
+def _texts(kind: Kind, block: Block) -> list[str]:
     if kind == "uuids":
-        return [draw(kind, rng) for _ in range(count)]
+        return uuid_texts(block.astype(np.uint8, copy=False))
+    return list(map(lexicon().pair if kind == "words" else str, block.tolist()))
+
+
+def _draw_block(kind: Kind, rng: random.Random, count: int, excluded: Collection[str]) -> Block:
+    if kind == "uuids":
+        return draw_uuids(rng, count)
     words = kind == "words"
     numbers = _uniform(rng, lexicon().pairs if words else NUMBERS, count)
     if not words:
-        return list((numbers + LEAST_NUMBER).tolist())
+        return (numbers + LEAST_NUMBER).astype(np.uint32)
     banned = {number for text in excluded for number in lexicon().pair_numbers(text)}
     for place in np.flatnonzero(np.isin(numbers, list(banned))):
         while int(numbers[place]) in banned:
             numbers[place] = (numbers[place] + 1) % lexicon().pairs
-    return list(numbers.tolist())
+    return numbers.astype(np.uint32)
 
 
 def _uniform(rng: random.Random, many: int, count: int) -> Numbers:
@@ -138,20 +169,37 @@ def _uniform(rng: random.Random, many: int, count: int) -> Numbers:
     return ((high + low) >> np.uint64(32)).astype(np.int64)
 
 
-def _line_costs(
-    meter: Meter, key_kind: Kind, value_kind: Kind, keys: list[int], values: list[int]
-) -> Numbers:
+def _line_costs(meter: Meter, lines: NeedleLines) -> Numbers:
     """Tokens of each line with its newline. Parts that the pre-tokenizer splits are looked up;
-    a tokenizer (or a kind) without such parts has its lines tokenized one by one."""
-    value_cost = _number_tokens(meter) if value_kind == "numbers" else None
-    pair_costs = _pair_tokens(meter) if key_kind == "words" else None
-    if value_cost is None or pair_costs is None:
-        lines = NeedleLines(key_kind, value_kind, keys, values)
-        return np.array([meter.line_once(line + "\n") for line in lines], dtype=np.int64)
+    lines without such parts (by the tokenizer, or by their kinds) are tokenized."""
+    value_costs = _value_costs(meter, lines.value_kind, lines.values)
+    key_costs = None if value_costs is None else _key_costs(meter, lines.key_kind, lines.keys)
+    if value_costs is None or key_costs is None:
+        return meter.lines([line + "\n" for line in lines])
+    fixed = meter.count(f"One of the special magic {lines.value_kind} for") + meter.count(" is:")
+    return fixed + key_costs + value_costs
+
+
+def _key_costs(meter: Meter, kind: Kind, keys: Block) -> Numbers | None:
+    """Tokens of each " key", if the pre-tokenizer splits its parts."""
+    if kind == "uuids":
+        return uuid_tokens(meter, keys.astype(np.uint8, copy=False))
+    pair_costs = _pair_tokens(meter) if kind == "words" else None
+    if pair_costs is None:
+        return None
     adjectives, nouns = pair_costs
-    which = np.array(keys, dtype=np.int64)
-    fixed = meter.count(f"One of the special magic {value_kind} for") + meter.count(" is:")
-    return fixed + value_cost + adjectives[which // len(nouns)] + nouns[which % len(nouns)]
+    which = keys.astype(np.int64)
+    costs: Numbers = adjectives[which // len(nouns)] + nouns[which % len(nouns)]
+    return costs
+
+
+def _value_costs(meter: Meter, kind: Kind, values: Block) -> Numbers | None:
+    """Tokens of each " value.\\n", if the pre-tokenizer splits its parts."""
+    if kind == "uuids":
+        costs = uuid_tokens(meter, values.astype(np.uint8, copy=False))
+        return None if costs is None else costs + meter.line(".\n")
+    each = _number_tokens(meter) if kind == "numbers" else None
+    return None if each is None else np.full(len(values), each, dtype=np.int64)
 
 
 @lru_cache(maxsize=4)
