@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import HarnessError, UsageError
-from tasks.commands import add_tasks
+from tasks.commands import add_data, add_tasks
 
 if TYPE_CHECKING:
     from benchmarks.ledger import LedgerRow
@@ -221,6 +221,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_train(commands)
     add_tasks(commands)
+    add_data(commands)
     for name, command, text in (
         ("suites", suites, "list the suites"),
         ("models", models, "list the catalogue of models"),

@@ -1,4 +1,4 @@
-"""`run.py tasks ...`: its flags, and what they call."""
+"""`run.py tasks ...` and `run.py data ...`: their flags, and what they call."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 POCKET = Path(__file__).resolve().parent.parent / "checkpoints" / "pocket"
 SAY_EVERY_S = 5.0
+CORPUS_NAMES = ("hotpotqa", "squad", "longbench", "published", "essays", "words")
 
 
 def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -53,6 +54,74 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add.add_argument("--form", choices=("ruler", "memagent", "datasets"), required=True)
     add.add_argument("--out", type=Path, required=True, metavar="PATH", help="file, or folder")
     add.set_defaults(command=export)
+
+
+def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `data status` and `data fetch`."""
+    data = commands.add_parser("data", help="the public corpora: what is there, get the rest")
+    kinds = data.add_subparsers(title="what to do", required=True, metavar="WHAT")
+    add = kinds.add_parser(
+        "status",
+        help="list what is there",
+        description="Lists the files of a data folder with size, SHA-256, number of questions "
+        "and the tasks that read them, and what is missing.",
+    )
+    _add_folder(add)
+    add.set_defaults(command=data_status)
+
+    add = kinds.add_parser(
+        "fetch",
+        help="get corpora from where they are published",
+        description="Gets the named corpora, or all. What is complete is not fetched again; "
+        "files that you put there are left alone. Mind the licences: HotpotQA and SQuAD are "
+        "CC BY-SA 4.0, the essays are their author's.",
+    )
+    add.add_argument(
+        "names", nargs="*", metavar="CORPUS", help=f"{', '.join(CORPUS_NAMES)}; default: all"
+    )
+    _add_folder(add)
+    add.add_argument(
+        "--essay-urls", type=Path, metavar="FILE", help="addresses of essays, instead of RULER's"
+    )
+    add.add_argument(
+        "--documents",
+        type=_numbers,
+        metavar="N,M",
+        help="of the published files only eval_N.json, eval_M.json (the longest take a gigabyte)",
+    )
+    add.set_defaults(command=data_fetch)
+
+
+def _add_folder(add: argparse.ArgumentParser) -> None:
+    add.add_argument(
+        "--data", type=Path, default=Path("data"), metavar="DIR", help="default: %(default)s"
+    )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(at_least(1)(part) for part in text.split(","))
+
+
+def data_status(arguments: argparse.Namespace) -> int:
+    """run.py data status"""
+    from tasks.data_status import status
+
+    for line in status(arguments.data):
+        print(line, flush=True)
+    return 0
+
+
+def data_fetch(arguments: argparse.Namespace) -> int:
+    """run.py data fetch"""
+    from tasks.documents import PUBLISHED_DOCUMENTS
+    from tasks.fetch import CORPORA, Choices, fetch
+    from tasks.web import Web
+
+    documents = arguments.documents or tuple(PUBLISHED_DOCUMENTS.values())
+    choices = Choices(arguments.essay_urls, documents, lambda line: print(line, flush=True))
+    fetch(arguments.names or tuple(CORPORA), arguments.data, Web(), choices)
+    print(f"data    {arguments.data}\nnext    python run.py data status --data {arguments.data}")
+    return 0
 
 
 def _add_cell(add: argparse.ArgumentParser) -> None:

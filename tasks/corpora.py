@@ -35,6 +35,14 @@ _GLUED = re.compile(r"""(?<=[.!?])(?=[\[({*]|[)\]}"']+\w)""")
 """Where the essays' text lacks a space after a sentence ("accelerating.[2]"), and RULER, which
 takes the text apart into sentences and joins them by spaces, puts one."""
 
+FILES = {
+    "hotpotqa": ("hotpot_dev_distractor_v1.json", "hotpot_dev_distractor_v1*.json"),
+    "squad": ("dev-v2.0.json", "dev-v2.0*.json"),
+    "essays": ("PaulGrahamEssays.json",),
+    "words": ("english_words.json", "english_words*.json"),
+}
+"""How each corpus's file is called, the name to prefer first; .gz may follow."""
+
 Loaded = TypeVar("Loaded")
 
 
@@ -96,20 +104,19 @@ class Corpora:
             DataMissing: the file is not there.
             UsageError: the file cannot be read as what it should be.
         """
-        names = ("hotpot_dev_distractor_v1.json", "hotpot_dev_distractor_v1*.json")
-        return self._once("hotpotqa", names, _read_hotpotqa)
+        return self._once("hotpotqa", read_hotpotqa)
 
     def squad(self) -> Pool:
         """SQuAD 2.0's dev set, answerable questions only. Raises as `hotpotqa` does."""
-        return self._once("squad", ("dev-v2.0.json", "dev-v2.0*.json"), _read_squad)
+        return self._once("squad", read_squad)
 
     def essays(self) -> Essays:
         """Paul Graham's essays, as RULER keeps them. Raises as `hotpotqa` does."""
-        return self._once("essays", ("PaulGrahamEssays.json",), _read_essays)
+        return self._once("essays", read_essays)
 
     def english_words(self) -> Words:
         """RULER's list of English words, for cwe's long contexts. Raises as `hotpotqa` does."""
-        return self._once("words", ("english_words.json", "english_words*.json"), _read_words)
+        return self._once("words", read_words)
 
     def fingerprints(self) -> dict[str, str]:
         """SHA-256 of the content of each corpus that was read so far, by name."""
@@ -137,15 +144,17 @@ class Corpora:
             loaded: Loaded = self._loaded[name]
             return loaded
 
-    def _once(self, name: str, patterns: Sequence[str], read: Callable[[Path], Loaded]) -> Loaded:
-        return self.read(name, patterns, ("", name), read)
+    def _once(self, name: str, read: Callable[[Path], Loaded]) -> Loaded:
+        return self.read(name, FILES[name], ("", name), read)
 
     def _find(self, name: str, patterns: Sequence[str], below: Sequence[str]) -> Path:
         wanted = f"{patterns[-1]} or {patterns[-1]}.gz"
+        corpus = below[-1].partition("/")[0]
         if self.data_dir is None:
             raise DataMissing(
-                f"this task needs {name} ({wanted}) and no data folder was given: "
-                f"put the file into a folder and name it with --data DIR."
+                f"this task needs {name} ({wanted}) and no data folder was given: name one with "
+                f"--data DIR. `run.py data fetch {corpus} --data DIR` makes it, or put the file "
+                "there."
             )
         if not self.data_dir.is_dir():
             raise DataMissing(f"--data {self.data_dir}: there is no such folder")
@@ -156,12 +165,13 @@ class Corpora:
                     if found := sorted(folder.glob(pattern + suffix)):
                         return found[0]
         raise DataMissing(
-            f"{name}: no {wanted} in {' or '.join(map(str, folders))}. Put the file there, or "
-            "name another folder with --data DIR."
+            f"{name}: no {wanted} in {' or '.join(map(str, folders))}. Put the file there, get it "
+            f"with `run.py data fetch {corpus} --data {self.data_dir}`, or name another folder "
+            "with --data DIR."
         )
 
 
-def _read_hotpotqa(path: Path) -> Pool:
+def read_hotpotqa(path: Path) -> Pool:
     """Reads question by question: the whole file as objects takes ten times its size."""
     source = Source(path)
     first_seen: dict[str, int] = {}
@@ -203,7 +213,8 @@ def _sentence_span(title: str, sentences: Sequence[str], number: int) -> tuple[i
     return start, start + len(sentences[number])
 
 
-def _read_squad(path: Path) -> Pool:
+def read_squad(path: Path) -> Pool:
+    """The answerable questions of SQuAD 2.0's file. Raises what `Corpora.read` catches."""
     source = Source(path)
     data = json.loads("".join(source.blocks()))["data"]
     first_seen: dict[str, int] = {}
@@ -251,7 +262,8 @@ def _sorted_pool(seen: dict[str, int], rows: Sequence[Question], fingerprint: st
     return Pool(documents, questions, fingerprint)
 
 
-def _read_essays(path: Path) -> Essays:
+def read_essays(path: Path) -> Essays:
+    """The words of RULER's essay file. Raises what `Corpora.read` catches."""
     source = Source(path)
     text = " ".join(json.loads("".join(source.blocks()))["text"].split())
     words = tuple(_GLUED.sub(" ", text).split())
@@ -260,7 +272,8 @@ def _read_essays(path: Path) -> Essays:
     return Essays(words, source.fingerprint())
 
 
-def _read_words(path: Path) -> Words:
+def read_words(path: Path) -> Words:
+    """RULER's file of English words. Raises what `Corpora.read` catches."""
     source = Source(path)
     found = json.loads("".join(source.blocks()))
     words = list(found.values()) if isinstance(found, dict) else []

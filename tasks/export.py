@@ -168,8 +168,9 @@ def _write_folder(out: Path, rows: Iterable[dict[str, Any]]) -> int:
 
 
 @contextmanager
-def beside(out: Path) -> Iterator[Path]:
-    """A name next to `out` to write to and rename; whatever is left there is removed."""
+def beside(out: Path, *, keep_folder: bool = True) -> Iterator[Path]:
+    """A name next to `out` to write to and rename; whatever is left there is removed, and
+    without `keep_folder` also the folder, if it is empty then."""
     partial = out.with_name(out.name + ".partial")
     out.parent.mkdir(parents=True, exist_ok=True)
     _remove(partial)
@@ -177,6 +178,8 @@ def beside(out: Path) -> Iterator[Path]:
         yield partial
     finally:
         _remove(partial)
+        if not keep_folder and not any(out.parent.iterdir()):
+            out.parent.rmdir()
 
 
 def _remove(path: Path) -> None:

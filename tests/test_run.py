@@ -12,7 +12,18 @@ from benchmarks.store import Cell, Store
 from core.types import Answer, Failure, Turn
 from tests.conftest import make_sample
 
-COMMANDS = ["sweep", "report", "serve", "export", "score", "tasks", "suites", "models", "train"]
+COMMANDS = [
+    "sweep",
+    "report",
+    "serve",
+    "export",
+    "score",
+    "tasks",
+    "suites",
+    "models",
+    "train",
+    "data",
+]
 
 
 @pytest.fixture
@@ -45,6 +56,11 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         ["sweep", "pocket", "--lengths", "8K"],
         ["sweep", "pocket", "--models", ","],
         ["serve", "pocket", "--port", "x"],
+        ["data"],
+        ["data", "fetch", "--documents", "50,x"],
+        ["tasks", "show", "vt"],
+        ["tasks", "show", "vt", "--length", "-1"],
+        ["tasks", "export", "vt", "--length", "2000", "--samples", "2", "--form", "csv"],
     ],
 )
 def test_wrong_words_exit_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +78,9 @@ def test_wrong_words_exit_with_2(words: list[str], capsys: pytest.CaptureFixture
         (["export", "nowhere", "--out", "x.jsonl"], "no run.sqlite"),
         (["score", "nowhere.jsonl", "--out", "x.jsonl"], "cannot be read"),
         (["serve", "nobody"], "nobody"),
+        (["data", "status", "--data", "nowhere"], "no such folder"),
+        (["data", "fetch", "essay"], "there are hotpotqa"),
+        (["tasks", "show", "vtt", "--length", "2000"], "no task 'vtt'"),
     ],
 )
 def test_what_cannot_be_done_is_one_message_and_exit_2(
