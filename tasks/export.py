@@ -3,9 +3,11 @@
     ruler     JSON lines as RULER's generators write them: index, input (the whole prompt
               without the answer prefix), outputs, length (tokens of the prompt, the prefix
               and the reply budget), length_w_model_temp (the same: no chat template),
-              answer_prefix
+              answer_prefix. What only some of RULER's tasks write (token_position_answer)
+              is left out; `datasets` has the evidence in characters
     memagent  one JSON array as MemAgent's evaluation reads it: context, input (the question),
-              answers, index, num_docs where the task counts documents
+              answers, num_docs where the task counts documents, index (of HotpotQA's question
+              where it is one: sample i of ours asks question i)
     datasets  a folder for `datasets.load_from_disk`, with the evidence and all that the task
               reports (`meta`, as JSON)
 
@@ -72,14 +74,14 @@ def ruler_row(sample: Sample, tokenizer: Tokenizer, generation_tokens: int) -> d
 
 def memagent_row(sample: Sample) -> dict[str, Json]:
     """An item of MemAgent's data files."""
-    documents = sample.meta.get("documents")
+    documents, position = sample.meta.get("documents"), sample.meta.get("hotpotqa_index")
     counted: dict[str, Json] = {"num_docs": documents} if isinstance(documents, int) else {}
     return {
         "context": sample.problem.context.text(),
         "input": sample.problem.question,
         "answers": list(sample.golds),
         **counted,
-        "index": sample.index,
+        "index": position if isinstance(position, int) else sample.index,
     }
 
 

@@ -180,6 +180,19 @@ def test_split_documents_render_the_same_again(documents: list[str]) -> None:
     assert again == text
 
 
+def test_a_published_file_is_exported_as_it_came(
+    ours: list[Sample], tmp_path: Path, byte_tokenizer: Tokenizer
+) -> None:
+    source = tmp_path / "published" / "eval_50.json"
+    rows = json.loads(source.read_text(encoding="utf-8"))
+    source.write_text(json.dumps(rows[::-1]), encoding="utf-8")
+    corpora = Corpora(tmp_path)
+    out = tmp_path / "again.json"
+    made = [make(index, 7_000, byte_tokenizer, corpora) for index in range(3)]
+    export_samples(made, "memagent", out, byte_tokenizer, 32)
+    assert json.loads(out.read_text(encoding="utf-8")) == rows[::-1]
+
+
 def test_gold_scores_one(ours: list[Sample], tmp_path: Path, byte_tokenizer: Tokenizer) -> None:
     sample = make(0, 7_000, byte_tokenizer, Corpora(tmp_path))
     assert match_of_kind(TASK.name) == TASK.match

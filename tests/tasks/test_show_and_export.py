@@ -205,6 +205,15 @@ def test_the_command_shows_and_exports(tmp_path: Path, capsys: pytest.CaptureFix
     assert all(gold in shown for gold in row["outputs"])
 
 
+def test_a_long_export_says_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.commands.SAY_EVERY_S", -1.0)
+    words = ["vt", "--length", "2000", "--samples", "2", "--form", "memagent"]
+    assert run.main(["tasks", "export", *words, "--out", str(tmp_path / "x")]) == 0
+    assert "1 of 2 samples\n2 of 2 samples\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
