@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
@@ -42,7 +42,7 @@ from core.types import Evidence, Json, Match, Problem, Sample
 from tasks.corpora import Corpora, Pool, Question
 from tasks.lines import LazyLines
 from tasks.measure import Meter, meter, too_short
-from tasks.task import sample_id, sample_rng
+from tasks.task import check_depth, parameters_of, sample_id, sample_rng
 
 ONLY_ANSWER = "Only give me the answer and do not output any other words."
 INSTRUCTION = "Answer the question based on the given documents."
@@ -87,7 +87,8 @@ class DocumentQuestions:
 
     `documents`: None fills the haystack to the length; "published" takes the length as one of
     MemAgent's nominal ones and uses its number of documents; a number is the number.
-    `gold_within`: the gold documents stand within this first share of the documents.
+    `gold_within`: the gold documents stand within this first share of the documents. `depth`:
+    the first of them stands at that share (0 to 1), the others where chance puts them.
     """
 
     name: str
@@ -99,16 +100,20 @@ class DocumentQuestions:
     same_places: bool = False
     whole_corpus_at_most: bool = False
     generation_tokens: int = 32
+    depth: float | None = None
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, QA; PROTOCOL 2.1, 2.2, 2.3"
     match: ClassVar[Match] = "any"
 
     def __post_init__(self) -> None:
         if not 0 < self.gold_within <= 1:
             raise UsageError(f"{self.name}: gold_within {self.gold_within}, expected 0 < x <= 1")
+        check_depth(self.name, self.depth)
+        if self.depth is not None and self.gold_within < 1:
+            raise UsageError(f"{self.name}: got both a depth and gold_within, expected one")
 
     @property
     def parameters(self) -> Mapping[str, Json]:
-        return {k: v for k, v in asdict(self).items() if k not in ("name", "summary")}
+        return parameters_of(self)
 
     def sample(
         self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
@@ -212,10 +217,16 @@ class DocumentQuestions:
     def _arrange(
         self, rng: random.Random, question: Question, chosen: Sequence[int]
     ) -> Sequence[int]:
-        """A random order in which the golds stand within the first share of the places."""
+        """A random order in which the golds stand within the first share of the places, or the
+        first of them at the depth."""
         golds = list(question.golds)
         first = max(int(len(chosen) * self.gold_within), len(golds))
         places = rng.sample(range(first), len(golds))
+        if self.depth is not None:
+            place = min(int(len(chosen) * self.depth), len(chosen) - 1)
+            # Where another gold would stand there, the two change places.
+            places = [places[0] if other == place else other for other in places]
+            places[0] = place
         others = [document for document in chosen if document not in golds]
         rng.shuffle(others)
         for place, document in sorted(zip(places, golds, strict=True)):

@@ -58,16 +58,26 @@ class EssaySentences(LazyLines):
 
 
 def fill_with_essays(
-    rng: random.Random, essays: Essays, needles: Sequence[str], room: int, meter: Meter
+    rng: random.Random,
+    essays: Essays,
+    needles: Sequence[str],
+    room: int,
+    meter: Meter,
+    pinned: tuple[int, float] | None = None,
 ) -> tuple[Inserted, list[int], list[float], int, int]:
     """As many words as fit into `room` tokens beside the needles, or one if none does.
 
     Returns the pieces, and for each needle its piece and its depth (share of the sentences
     before it), the number of words, and the tokens with the newline after the context.
+    `pinned`: a needle, and the share of the sentences that it shall have before it.
     """
-    depths = sorted(rng.sample(DEPTHS, len(needles)))
+    depths: list[float] = sorted(rng.sample(DEPTHS, len(needles)))
     order = list(range(len(needles)))
     rng.shuffle(order)
+    if pinned is not None:
+        percent = dict(zip(order, depths, strict=True)) | {pinned[0]: 100 * pinned[1]}
+        order.sort(key=percent.__getitem__)
+        depths = [percent[needle] for needle in order]
     hidden = sum(meter.count_once(" " + needle) for needle in needles)
     # Three words more than fit, then back: the newline after the last word may cost a token,
     # and the first piece has no space before it.

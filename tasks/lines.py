@@ -78,8 +78,27 @@ class Inserted(LazyLines):
             yield next(rest) if known is None else known
 
 
-def insertion_points(rng: random.Random, units: int, needles: int) -> list[int]:
+def insertion_points(
+    rng: random.Random, units: int, needles: int, depth: float | None = None
+) -> list[int]:
     """Indexes that `needles` lines get when each is put before a distinct random one of
-    `units` lines, ascending. As in RULER, no needle comes after the last unit."""
-    before = sorted(rng.sample(range(units), needles))
+    `units` lines, ascending. As in RULER, no needle comes after the last unit. With a depth,
+    the first line stands behind that share of the units, or as near as the others allow."""
+    if depth is None:
+        before = sorted(rng.sample(range(units), needles))
+    else:
+        first = min(int(units * depth), units - needles)
+        before = [first, *sorted(rng.sample(range(first + 1, units), needles - 1))]
     return [point + earlier for earlier, point in enumerate(before)]
+
+
+def pinned_points(
+    rng: random.Random, units: int, needles: int, pinned: int, depth: float
+) -> list[int]:
+    """The same for lines in any order, a place for each: line `pinned` stands behind that share
+    of the units, the others before distinct random units."""
+    point = min(int(units * depth), units - 1)
+    before = [other + (other >= point) for other in rng.sample(range(units - 1), needles - 1)]
+    before.insert(pinned, point)
+    rank = {one: earlier for earlier, one in enumerate(sorted(before))}
+    return [one + rank[one] for one in before]

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from core.context import Context
@@ -34,10 +34,10 @@ from core.tokens import Tokenizer
 from core.types import Evidence, Json, Match, Problem, Sample
 from tasks.corpora import Corpora
 from tasks.essays import DEPTHS, fill_with_essays
-from tasks.lines import NOISE, Inserted, Repeated, insertion_points
+from tasks.lines import NOISE, Inserted, Repeated, insertion_points, pinned_points
 from tasks.measure import Meter, meter, too_short
 from tasks.needles import Kind, draw_distinct, fill_with_needles, needle_text
-from tasks.task import sample_id, sample_rng
+from tasks.task import check_depth, parameters_of, sample_id, sample_rng
 from tasks.words import lexicon
 
 MAGIC = {
@@ -91,7 +91,8 @@ class Hay:
 @dataclass(frozen=True, slots=True)
 class Niah:
     """One needle task. Fields are RULER's: kinds of key and value, how many keys are hidden,
-    how many values each has, how many keys are asked for."""
+    how many values each has, how many keys are asked for. `depth` puts the needle of the first
+    gold at that share of the haystack (0 to 1) and leaves the others where chance puts them."""
 
     name: str
     summary: str
@@ -102,6 +103,7 @@ class Niah:
     values: int = 1
     queries: int = 1
     generation_tokens: int = 128
+    depth: float | None = None
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, niah; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
 
@@ -111,6 +113,7 @@ class Niah:
                 f"{self.name}: got keys {self.keys}, values {self.values}, queries "
                 f"{self.queries}, expected at least 1 of each"
             )
+        check_depth(self.name, self.depth)
         hidden = max(self.keys, self.queries) * self.values
         if self.haystack == "essay" and hidden > len(DEPTHS):
             raise UsageError(
@@ -119,8 +122,7 @@ class Niah:
 
     @property
     def parameters(self) -> Mapping[str, Json]:
-        settings = asdict(self)
-        return {k: v for k, v in settings.items() if k not in ("name", "summary")}
+        return parameters_of(self)
 
     def sample(
         self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
@@ -133,10 +135,11 @@ class Niah:
         around = measure.line_once(frame.before) + measure.count_once(
             frame.after.removeprefix("\n") + frame.answer_prefix
         )
-        hay = self._fill(rng, needles, length - self.generation_tokens - around, measure, corpora)
+        asked = [i for key in asked_keys for i, n in enumerate(needles) if n.key == key]
+        room = length - self.generation_tokens - around
+        hay = self._fill(rng, needles, asked[0], room, measure, corpora)
         if (least := around + hay.tokens + self.generation_tokens) > length:
             raise too_short(self.name, length, least, tokenizer)
-        asked = [i for key in asked_keys for i, n in enumerate(needles) if n.key == key]
         materials = {"tokenizer": tokenizer.fingerprint, "words": lexicon().fingerprint}
         if self.haystack == "essay":
             materials["essays"] = corpora.essays().fingerprint
@@ -194,6 +197,7 @@ class Niah:
         self,
         rng: random.Random,
         needles: Sequence[Needle],
+        first_gold: int,
         room: int,
         measure: Meter,
         corpora: Corpora,
@@ -201,7 +205,8 @@ class Niah:
         """The fullest haystack that fits `room` tokens with its needles, or the least one."""
         if self.haystack == "essay":
             texts = [needle.text for needle in needles]
-            return Hay(" ", *fill_with_essays(rng, corpora.essays(), texts, room, measure))
+            pinned = None if self.depth is None else (first_gold, self.depth)
+            return Hay(" ", *fill_with_essays(rng, corpora.essays(), texts, room, measure, pinned))
         hidden = sum(measure.line_once(needle.text + "\n") for needle in needles)
         base: Sequence[str]
         if self.haystack == "noise":
@@ -219,10 +224,13 @@ class Niah:
                 least=len(needles),
             )
             tokens = hidden + used
-        places = insertion_points(rng, len(base), len(needles))
-        # RULER shuffles the needles by one permutation for the whole cell; here each sample
-        # has its own.
-        rng.shuffle(places)
+        if self.depth is not None:
+            places = pinned_points(rng, len(base), len(needles), first_gold, self.depth)
+        else:
+            places = insertion_points(rng, len(base), len(needles))
+            # RULER shuffles the needles by one permutation for the whole cell; here each
+            # sample has its own.
+            rng.shuffle(places)
         inserted = {place: n.text for place, n in zip(places, needles, strict=True)}
         needles_before = [sum(p < place for p in places) for place in places]
         return Hay(

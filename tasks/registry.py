@@ -1,6 +1,11 @@
-"""All tasks, by name. Read top to bottom; parameters can be changed with dataclasses.replace."""
+"""All tasks, by name. Read top to bottom.
+
+Parameters can be changed with dataclasses.replace, or in a name: `niah_single_1@depth=0.25`.
+"""
 
 from __future__ import annotations
+
+from dataclasses import fields
 
 from core.errors import UsageError
 from tasks.cwe import CommonWords
@@ -85,15 +90,49 @@ _ALL: tuple[Task, ...] = (
     ),
 )
 
-TASKS: dict[str, Task] = {task.name: task for task in _ALL}
+
+class _Tasks(dict[str, Task]):
+    """Tasks by name. A name may go on with other settings: `vt@depth=0.5,form=ruler`. It keeps
+    the task's own name in the seed, so that a sample is the same at every depth."""
+
+    def __missing__(self, name: str) -> Task:
+        base, _, settings = name.partition("@")
+        if base not in self or not settings:
+            raise UsageError(f"no task {name!r}; there are: {', '.join(self)}")
+        return _with_settings(self[base], name, settings)
+
+
+def _with_settings(task: Task, name: str, settings: str) -> Task:
+    from pydantic import TypeAdapter, ValidationError
+
+    values: dict[str, object] = {
+        field.name: getattr(task, field.name)
+        for field in fields(task)  # type: ignore[arg-type]
+    }
+    for setting in settings.split(","):
+        key, _, value = setting.partition("=")
+        if key not in values or key in ("name", "summary"):
+            known = ", ".join(key for key in values if key not in ("name", "summary"))
+            raise UsageError(f"task {name!r}: no setting {key!r}; there are: {known}")
+        values[key] = value
+    try:
+        made: Task = TypeAdapter(type(task)).validate_python(values)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise UsageError(
+            f"task {name!r}: {wrong['loc'][0]} is {wrong['input']!r}: {wrong['msg']}"
+        ) from error
+    return made
+
+
+TASKS: dict[str, Task] = _Tasks({task.name: task for task in _ALL})
 
 
 def find_task(name: str) -> Task:
-    """The task of that name.
+    """The task of that name, with the settings that the name goes on with, if any.
 
     Raises:
-        UsageError: there is none; the text lists those there are.
+        UsageError: there is none, or a setting is unknown or wrong; the text lists those
+            there are.
     """
-    if name not in TASKS:
-        raise UsageError(f"no task {name!r}; there are: {', '.join(TASKS)}")
     return TASKS[name]

@@ -12,12 +12,16 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Protocol
 
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Json, Match, Sample
 from tasks.corpora import Corpora
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 GENERATION = 1
 """Part of every seed and id. Raise it when a change gives other bytes for the same seed."""
@@ -60,13 +64,32 @@ class Task(Protocol):
         ...
 
 
+def parameters_of(task: DataclassInstance) -> Mapping[str, Json]:
+    """A task's fields but its name and summary. A depth of None is left out: it is no setting,
+    and samples made before there were depths keep their bytes and ids."""
+    settings = asdict(task).items()
+    return {k: v for k, v in settings if k not in ("name", "summary") and (k, v) != ("depth", None)}
+
+
+def check_depth(name: str, depth: float | None) -> None:
+    """Refuses a depth that is no share.
+
+    Raises:
+        UsageError: the depth is below 0 or above 1.
+    """
+    if depth is not None and not 0 <= depth <= 1:
+        raise UsageError(f"{name}: depth {depth}, expected 0 (the beginning) to 1 (the end)")
+
+
 def sample_rng(
     task: str, parameters: Mapping[str, Json], length: int, seed: int, index: int
 ) -> random.Random:
-    """The sample's own random generator."""
+    """The sample's own random generator. It does not depend on the depth, so that a sample
+    has the same needles and the same question at all depths."""
     if index < 0:
         raise UsageError(f"sample index: got {index}, expected 0 or more")
-    key = _digest([GENERATION, task, dict(parameters), length, seed, index])
+    settings = {k: v for k, v in parameters.items() if k != "depth"}
+    key = _digest([GENERATION, task, settings, length, seed, index])
     return random.Random(int(key, 16))
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from core.context import Context
@@ -33,7 +33,7 @@ from core.types import Evidence, Json, Match, Problem, Sample
 from tasks.corpora import Corpora
 from tasks.lines import NOISE, Inserted, Repeated, insertion_points
 from tasks.measure import Meter, edge_tokens, meter, too_short
-from tasks.task import sample_id, sample_rng
+from tasks.task import check_depth, parameters_of, sample_id, sample_rng
 
 INSTRUCTION = "Memorize and track the chain(s) of variable assignment hidden in the following text."
 ASK = "Question: Find all variables that are assigned the value {value} in the text above."
@@ -82,7 +82,8 @@ class Hay:
 
 @dataclass(frozen=True, slots=True)
 class VariableTracking:
-    """`chains` chains of `hops` copies each; the first chain is asked for."""
+    """`chains` chains of `hops` copies each; the first chain is asked for. `depth` puts its
+    first line at that share of the haystack (0 to 1), the others at random places after it."""
 
     name: str
     summary: str
@@ -90,10 +91,12 @@ class VariableTracking:
     hops: int = 4
     form: Literal["memagent", "ruler"] = "memagent"
     generation_tokens: int = 30
+    depth: float | None = None
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, variable tracking; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
 
     def __post_init__(self) -> None:
+        check_depth(self.name, self.depth)
         if self.chains < 1 or self.hops < 1:
             raise UsageError(
                 f"{self.name}: got {self.chains} chains of {self.hops} hops, "
@@ -102,7 +105,7 @@ class VariableTracking:
 
     @property
     def parameters(self) -> Mapping[str, Json]:
-        return {k: v for k, v in asdict(self).items() if k not in ("name", "summary")}
+        return parameters_of(self)
 
     def sample(
         self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
@@ -167,7 +170,7 @@ class VariableTracking:
         # One line more than fits, then back: the edges' own tokens depend on the layout.
         units = max((room - hidden) // each + 1, least)
         while True:
-            pieces, places = _lay_out(random.Random(key), noise, units, chains)
+            pieces, places = _lay_out(random.Random(key), noise, units, chains, self.depth)
             tokens = hidden + each * units
             if not ruler:
                 tokens += edge_tokens(measure, pieces[0], pieces[-1])
@@ -203,7 +206,11 @@ def _draw_chains(rng: random.Random, chains: int, hops: int, letters: int) -> li
 
 
 def _lay_out(
-    rng: random.Random, noise: str, units: int, chains: Sequence[Chain]
+    rng: random.Random,
+    noise: str,
+    units: int,
+    chains: Sequence[Chain],
+    depth: float | None = None,
 ) -> tuple[Inserted, list[int]]:
     """The haystack, and the places of the first chain's lines. As in RULER, each chain goes
     between the lines that are there before it, and nothing after the last."""
@@ -211,7 +218,8 @@ def _lay_out(
     asked: list[int] = []
     # The first chain last: then its places are final.
     for chain in reversed(chains):
-        asked = insertion_points(rng, units + len(inserted), len(chain.lines))
+        share = depth if chain is chains[0] else None
+        asked = insertion_points(rng, units + len(inserted), len(chain.lines), share)
         taken = set(asked)
         free = [i for i in range(max([*inserted, 0]) + len(asked) + 1) if i not in taken]
         inserted = {free[old]: line for old, line in inserted.items()}

@@ -1,0 +1,123 @@
+"""Gold where one wants it: the same sample at every depth, and settings in a task's name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.errors import UsageError
+from core.tokens import Tokenizer
+from core.types import Sample
+from tasks.corpora import Corpora
+from tasks.registry import TASKS, find_task
+
+WITH_DEPTH = [
+    name
+    for name, task in TASKS.items()
+    if hasattr(task, "depth") and not name.endswith("_published") and "early" not in name
+]
+NEAR = 0.05
+"""More than a unit's share of a haystack, or than that of a whole chain at its end."""
+
+
+def make(name: str, depth: float, index: int, tokenizer: Tokenizer, corpora: Corpora) -> Sample:
+    task: Any = replace(TASKS[name], depth=depth)  # type: ignore[type-var]
+    length = 7_500 if name == "qa_1" else 20_000
+    sample: Sample = task.sample(index, length, seed=3, tokenizer=tokenizer, corpora=corpora)
+    left = length - task.generation_tokens - int(str(sample.meta["prompt_tokens"]))
+    assert 0 <= left < 400
+    return sample
+
+
+def stands_at(sample: Sample) -> float:
+    """The share of the text before the first gold's evidence."""
+    context = sample.problem.context
+    return context.locate(sample.evidence[0])[0] / context.characters()
+
+
+def test_every_family_of_places_has_a_depth() -> None:
+    families = ("niah_single_1", "niah_multikey_2", "niah_multivalue", "vt", "ruler_hqa", "qa_1")
+    assert set(families) <= set(WITH_DEPTH)
+
+
+@pytest.mark.parametrize("name", WITH_DEPTH)
+@pytest.mark.parametrize("depth", [0.0, 0.31, 0.5, 1.0])
+def test_the_first_gold_stands_at_the_depth(
+    name: str, depth: float, byte_tokenizer: Tokenizer, corpora: Corpora
+) -> None:
+    for index in range(4):
+        sample = make(name, depth, index, byte_tokenizer, corpora)
+        reported: Any = sample.meta["depths"]
+        assert abs(reported[0] - depth) < NEAR
+        assert abs(stands_at(sample) - depth) < 2 * NEAR
+
+
+@pytest.mark.parametrize("name", WITH_DEPTH)
+def test_all_depths_ask_the_same(name: str, byte_tokenizer: Tokenizer, corpora: Corpora) -> None:
+    samples = [make(name, depth, 2, byte_tokenizer, corpora) for depth in (0.0, 0.5, 0.9)]
+    assert len({sample.problem.question for sample in samples}) == 1
+    assert len({sample.golds for sample in samples}) == 1
+    assert len({sample.id for sample in samples}) == 3
+
+
+def test_the_other_needles_stand_anywhere(byte_tokenizer: Tokenizer, corpora: Corpora) -> None:
+    others: list[float] = []
+    for index in range(60):
+        sample = make("niah_multivalue_noise", 0.5, index, byte_tokenizer, corpora)
+        places = [evidence.piece for evidence in sample.evidence]
+        assert len(set(places)) == 4
+        others += [place / len(sample.problem.context.pieces) for place in places[1:]]
+    assert min(others) < 0.1
+    assert max(others) > 0.9
+    assert abs(sum(others) / len(others) - 0.5) < 0.07
+
+
+def test_a_chain_keeps_its_order_wherever_it_begins(
+    byte_tokenizer: Tokenizer, corpora: Corpora
+) -> None:
+    for depth in (0.0, 0.7, 1.0):
+        sample = make("vt", depth, 0, byte_tokenizer, corpora)
+        places = [evidence.piece for evidence in sample.evidence]
+        assert places == sorted(set(places))
+    assert [place - places[0] for place in places] == [0, 2, 4, 6, 8]
+
+
+def test_a_depth_is_a_share_and_excludes_gold_within() -> None:
+    for name in ("niah_single_1", "vt", "qa_1"):
+        for depth in (-0.1, 1.1):
+            with pytest.raises(UsageError, match="expected 0"):
+                replace(TASKS[name], depth=depth)  # type: ignore[type-var]
+    with pytest.raises(UsageError, match="both"):
+        find_task("ruler_hqa_early20@depth=0.5")
+
+
+def test_settings_in_a_name() -> None:
+    assert find_task("niah_single_1@depth=0.25") == replace(
+        TASKS["niah_single_1"],  # type: ignore[type-var]
+        depth=0.25,
+    )
+    task: Any = find_task("vt@form=ruler,hops=2,depth=1")
+    assert (task.form, task.hops, task.depth, task.name) == ("ruler", 2, 1.0, "vt")
+    assert find_task("fwe@alpha=3.5").parameters["alpha"] == 3.5
+    assert "vt@hops=2" not in TASKS
+    assert dict(TASKS["vt"].parameters).keys() == dict(task.parameters).keys() - {"depth"}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nothing@depth=0.5", "no task"),
+        ("vt@", "no task"),
+        ("vt@deep=1", "no setting 'deep'; there are: chains, hops"),
+        ("vt@name=x", "no setting 'name'"),
+        ("vt@hops=two", "hops is 'two'"),
+        ("vt@form=other", "form is 'other'"),
+        ("vt@hops=0", "at least one of each"),
+        ("niah_single_1@depth=2", "expected 0"),
+    ],
+)
+def test_a_wrong_setting_is_told(name: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        find_task(name)
