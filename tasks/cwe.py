@@ -56,7 +56,7 @@ REPEATS = {False: (30, 3), True: (6, 1)}
 EXAMPLE = {False: (40, 10, 3), True: (20, 3, 1)}
 """Short or not -> words, and how often the common and the other ones stand."""
 
-BLOCK_WORDS = 2048
+BLOCK_WORDS = 512
 """Words whose tokens are counted at a time."""
 
 

@@ -42,7 +42,7 @@ class EssaySentences(LazyLines):
 
     def __init__(self, essays: Essays, words: int) -> None:
         self._words = essays.words
-        self._starts = sentence_starts(essays)
+        self._starts = sentence_starts(essays, _enough(essays, words))
         self.words = words
 
     def __len__(self) -> int:
@@ -99,10 +99,15 @@ def fill_with_essays(
     return pieces, [place_of[i] for i in numbers], [depth_of[i] for i in numbers], words, tokens
 
 
-@lru_cache(maxsize=2)
-def sentence_starts(essays: Essays) -> list[int]:
-    """Indexes of the words that sentences begin with."""
-    words = essays.words
+def _enough(essays: Essays, words: int) -> int:
+    """The next power of two, or all: short haystacks do not wait for the end of the essays."""
+    return min(1 << max(words - 1, 0).bit_length(), len(essays.words))
+
+
+@lru_cache(maxsize=32)
+def sentence_starts(essays: Essays, count: int | None = None) -> list[int]:
+    """Indexes of the words that sentences begin with, of the first `count` words or all."""
+    words = essays.words[:count]
     return [0] + [
         i
         for i in range(1, len(words))
@@ -112,20 +117,22 @@ def sentence_starts(essays: Essays) -> list[int]:
     ]
 
 
-@lru_cache(maxsize=4)
-def _ends(essays: Essays, meter: Meter) -> NDArray[np.int64]:
-    """Tokens of the first n words, each after a space; index 0 is no word."""
-    tokens = {word: meter.count_once(" " + word) for word in set(essays.words)}
-    return np.cumsum([0, *(tokens[word] for word in essays.words)])
+@lru_cache(maxsize=32)
+def _ends(essays: Essays, meter: Meter, count: int) -> NDArray[np.int64]:
+    """Tokens of the first n words, each after a space, n up to `count`; index 0 is no word."""
+    number: dict[str, int] = {}
+    words = [number.setdefault(word, len(number)) for word in essays.words[:count]]
+    return np.cumsum(np.append(0, meter.spaced(list(number))[words]))
 
 
 def _tokens(essays: Essays, meter: Meter, words: int) -> int:
-    ends = _ends(essays, meter)
+    ends = _ends(essays, meter, _enough(essays, words))
     rounds, rest = divmod(words, len(essays.words))
     return rounds * int(ends[-1]) + int(ends[rest])
 
 
 def _words_within(essays: Essays, meter: Meter, tokens: int) -> int:
-    ends = _ends(essays, meter)
+    # A word is at least a token.
+    ends = _ends(essays, meter, _enough(essays, tokens + 1))
     rounds, rest = divmod(max(tokens, 0), int(ends[-1]))
     return rounds * len(essays.words) + int(np.searchsorted(ends, rest, side="right")) - 1

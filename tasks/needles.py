@@ -205,12 +205,12 @@ def _value_costs(meter: Meter, kind: Kind, values: Block) -> Numbers | None:
 @lru_cache(maxsize=4)
 def _pair_tokens(meter: Meter) -> tuple[Numbers, Numbers] | None:
     """Tokens of " adjective" and of "-noun", if the pre-tokenizer splits between them."""
-    if not all(meter.tokenizer.splits_between(f" {a}", "-b") for a in ("big", "wide-eyed")):
+    if not all(meter.tokenizer.splits_between(f" {a}", "-b") for a in ("a", "big", "wide-eyed")):
         return None
     words = lexicon()
     return (
-        np.array([meter.count(f" {word}") for word in words.adjectives], dtype=np.int64),
-        np.array([meter.count(f"-{word}") for word in words.nouns], dtype=np.int64),
+        meter.spaced(words.adjectives),
+        meter.spaced([f"a-{word}" for word in words.nouns]) - meter.count(" a"),
     )
 
 
