@@ -63,12 +63,13 @@ def _write(
     bucket: Bucket,
     tasks: Sequence[TaskShape],
     near: float,
+    blank: float,
     rng: np.random.Generator,
 ) -> Demonstration:
     shape = tasks[_pick([task.weight for task in tasks], rng)]
-    kind = _pick([bucket.memory, bucket.answer, bucket.full_context], rng)
+    kind = _pick([bucket.memory, bucket.answer, bucket.full_context * shape.direct], rng)
     if kind == 0:
-        return writer.memory_turn(shape, bucket.tokens, near, rng)
+        return writer.memory_turn(shape, bucket.tokens, near, rng, blank)
     if kind == 1:
         return writer.answer_turn(shape, rng)
     return writer.full_context(shape, bucket.tokens, near, rng)
@@ -82,7 +83,9 @@ def training_batch(
     stage = recipe.stage_at(step)
     bucket = stage.buckets[_pick([bucket.weight for bucket in stage.buckets], rng)]
     count = max(1, recipe.batch_tokens // bucket.tokens)
-    shown = [_write(writer, bucket, stage.tasks, stage.near, rng) for _ in range(count)]
+    shown = [
+        _write(writer, bucket, stage.tasks, stage.near, stage.blank, rng) for _ in range(count)
+    ]
     return collate(shown, bucket.tokens, pad)
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from training import pocket_tokenizer as texts
+from training.mimetic import Landmarks
 
 Kind = Literal["memory", "answer", "full_context"]
 Ids = list[int]
@@ -54,7 +55,8 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True)
 class TaskShape:
-    """A task's numbers, and how often it is drawn. `haystack`: noise | needle."""
+    """A task's numbers, and how often it is drawn; `direct` is the factor on its share of
+    full-context turns."""
 
     name: str
     haystack: Literal["noise", "needle"]
@@ -62,6 +64,7 @@ class TaskShape:
     values: int = 1
     queries: int = 1
     weight: float = 1.0
+    direct: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,12 @@ class DemonstrationWriter:
         self._numbers = [ids(f" {value:03d}")[0] for value in range(1000)]
         self._threes = [ids(f"{value:03d}")[0] for value in range(1000)]
         self._ones = [ids(str(value))[0] for value in range(10)]
+
+    @property
+    def landmarks(self) -> Landmarks:
+        """What the mimetic start knows by id."""
+        asked = (self.mentioned[0], self.comma[0])
+        return Landmarks(start=self.user[0], asked=asked, lead=self.needle_head[-1])
 
     def key(self, rng: np.random.Generator) -> tuple[int, int]:
         return int(rng.integers(len(self.adjectives))), int(rng.integers(len(self.nouns)))
@@ -237,12 +246,20 @@ class DemonstrationWriter:
         return self.found + [token for entry in entries for token in entry]
 
     def memory_turn(
-        self, shape: TaskShape, budget: int, near: float, rng: np.random.Generator
+        self,
+        shape: TaskShape,
+        budget: int,
+        near: float,
+        rng: np.random.Generator,
+        blank: float = 0.0,
     ) -> Demonstration:
-        """An update or keep turn of at most `budget` tokens, reply included."""
+        """An update or keep turn of at most `budget` tokens, reply included. With probability
+        `blank`, one with an empty memory and nothing to find: most turns of a long context."""
         story = self.story(shape, rng)
         total = len(story.facts)
         old_count, new_count = _old_and_new(total, rng)
+        if blank and rng.random() < blank:
+            old_count = new_count = 0
         first = 0 if shape.queries > 1 else int(rng.integers(0, total - old_count - new_count + 1))
         chosen = list(range(first, first + old_count + new_count))
         if shape.queries > 1:

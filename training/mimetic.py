@@ -7,14 +7,20 @@ Trockman & Kolter 2023, arXiv:2305.09828, and the induction heads of Olsson et a
 arXiv:2209.11895), and training only refines it. Nothing about it needs other than plain Qwen2:
 
 - embeddings are random in the first half of the residual stream, the second half is empty;
-- layer 0, heads 0, 1, 2 attend one, two, three tokens back, by their biases and RoPE alone,
-  and write what they see into three slots of the empty half;
-- layer 1, heads 0 and 1 look for the place whose slots say what this token and its two
-  predecessors are, and copy the token standing there; the tied output matrix turns the copy
-  into that token's logit. Head 2 looks for an earlier copy of the two tokens before this one (after
-  ` wooden-table` of a needle: is that the key asked for?) and rests on the first token if there
-  is none;
+- layer 0 looks one, two, three and about five tokens back, by its biases and RoPE alone, and
+  writes what it sees into four slots of the empty half;
+- layer 1, heads 0 and 1 look for the place whose slots say what this token and those before
+  it are, and copy the token standing there; the tied output matrix turns the copy into that
+  token's logit;
+- layer 1, head 2 flags a place behind a key that the question asks for; two heads of layer 2
+  tell every later place that there is such a flag, anywhere or in the section;
 - all other heads and the MLPs start random and small.
+
+Measured (training/recipe.py's schedule, 2 cores): before any training the copying heads get
+three quarters of the reply tokens right, random weights none. Without the flags, held-out
+chunks that hold only needles of other keys were still taken for hits after 13M tokens; with
+them, 2% after 6M. At AdamW's full rate the flags were gone after 1M tokens (see
+`layers_rate`).
 
 The matching uses only the slowest rotary pairs, which hardly turn within the window, so
 `rope_theta` is large.
@@ -41,13 +47,25 @@ class PocketShape:
     window_tokens: int = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Landmarks:
+    """Tokens that the circuit knows by id. `start`: the first of any chat. `asked`: what may
+    follow a key in a question. `lead`: what precedes a key in a needle, but not in a memory."""
+
+    start: int
+    asked: tuple[int, ...]
+    lead: int
+
+
 EMBED_STD = 0.08
 FAST_PAIRS = 8
 """Rotary pairs 0..7 tell positions apart; pairs 12..31 match contents."""
 FIRST_SLOW_PAIR = 12
 OFFSET_BIAS = 12.0
 COPY_GAIN = 3.0
-SINK_LOGIT, SINK_GAIN = 13.0, 1.0
+ASKED_ROWS = 18
+FLAG = 8.0
+"""Size of a flag in the stream, in standard deviations of an embedding's entries."""
 OFFSETS = (1.0, 2.0, 3.0, 5.5)
 """Tokens back that layer 0's heads look; the last one blurs about five tokens together."""
 
@@ -74,17 +92,38 @@ def pocket_config(
     )
 
 
-def mimetic_model(config: Qwen2Config, seed: int) -> Qwen2ForCausalLM:
-    """A model of `config` with the induction circuit in its first two layers, float32."""
+def mimetic_model(config: Qwen2Config, seed: int, landmarks: Landmarks) -> Qwen2ForCausalLM:
+    """A model of `config` with the circuit in its first three layers, float32."""
     model = Qwen2ForCausalLM(config).float()
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         _random_weights(model, random)
         half = config.hidden_size // 2
-        project = _orthonormal(half // 4, half, random)
+        basis = _orthonormal(half, half, random)
+        project, directions = basis[: half // 4], basis[half // 4 :]
+        start, asked, found, somewhere, in_section = directions = directions[:5]
+        embeddings = model.model.embed_tokens.weight
+        # Flags and landmarks have directions of their own, free of other tokens.
+        embeddings[:, :half] -= embeddings[:, :half] @ directions.T @ directions
+        _equal_length(embeddings[:, :half], project[:ASKED_ROWS])
+        for token, direction in ((landmarks.start, start), *((t, asked) for t in landmarks.asked)):
+            keep = embeddings[token, :half] @ project.T @ project
+            embeddings[token, :half] = 0.5 * keep + EMBED_STD * 10.0 * direction
         _offset_heads(model, project)
         _matching_heads(model, project, random)
+        _asked_head(model, start, asked, found)
+        lead = project @ embeddings[landmarks.lead, :half] / EMBED_STD
+        _reader_head(model, 0, (start, asked, found), somewhere, None)
+        _reader_head(model, 1, (start, asked, found), in_section, lead)
     return model
+
+
+def _equal_length(embeddings_VE: Tensor, rows_RE: Tensor) -> None:
+    """Give the embeddings' parts in the span of `rows_RE` one length: a match is then a match,
+    whichever the token."""
+    part_VR = embeddings_VE @ rows_RE.T
+    scaled_VR = part_VR * (EMBED_STD * rows_RE.shape[0] ** 0.5 / part_VR.norm(dim=1, keepdim=True))
+    embeddings_VE += (scaled_VR - part_VR) @ rows_RE
 
 
 def random_model(config: Qwen2Config, seed: int) -> Qwen2ForCausalLM:
@@ -150,27 +189,13 @@ def _offset_heads(model: Qwen2ForCausalLM, project_ED: Tensor) -> None:
         )
 
 
-def _rest_on(model: Qwen2ForCausalLM, head: int, token: int, logit: float) -> None:
-    """Where a head of layer 1 finds nothing, let it rest on `token` (the first of any chat).
-
-    What it then writes is one constant vector, and its absence says that something was found.
-    """
-    attention = model.model.layers[1].self_attn
-    size = attention.head_dim
-    mine = slice(head * size, (head + 1) * size)
-    embedding = model.model.embed_tokens.weight[token]
-    # Of the first token of a text, the slots hold itself or nothing; its own part counts.
-    key = attention.k_proj.weight[mine] @ (embedding / embedding.pow(2).mean().sqrt())
-    attention.q_proj.bias[mine] += logit * size**0.5 * key / key.pow(2).sum()
-
-
 def _angles(theta: float, size: int) -> Tensor:
     """Radians per token of each rotary pair, [size / 2]."""
     return theta ** (-torch.arange(0, size, 2).float() / size)
 
 
 def _matching_heads(model: Qwen2ForCausalLM, project_ED: Tensor, random: torch.Generator) -> None:
-    """Layer 1, heads 0, 1: induction. Head 2: did the last two tokens occur before?"""
+    """Layer 1, heads 0 and 1: induction over three tokens and what stands around them."""
     attention = model.model.layers[1].self_attn
     width, size = model.config.hidden_size, attention.head_dim
     half, eighth = width // 2, width // 8
@@ -180,16 +205,15 @@ def _matching_heads(model: Qwen2ForCausalLM, project_ED: Tensor, random: torch.G
     for index in range(len(OFFSETS)):
         start = half + index * eighth
         slot[index, :, start : start + eighth] = torch.eye(eighth)
-    slow = [*range(FIRST_SLOW_PAIR, size // 2), *range(size // 2 + FIRST_SLOW_PAIR, size)]
+    slow = _slow(size)
     basis = _orthonormal(half, half, random)
-    induction = (
+    plan = (
         (token, slot[0], 16, 10.0),
         (slot[0], slot[1], 10, 7.0),
         (slot[1], slot[2], 6, 4.0),
         (slot[3], slot[3], 8, 4.0),
     )
-    repeated = ((slot[0], token, 24, 10.0), (slot[1], slot[0], 16, 10.0))
-    for head, plan in enumerate((induction, induction, repeated)):
+    for head in (0, 1):
         mine = slice(head * size, (head + 1) * size)
         q, k = torch.zeros(size, width), torch.zeros(size, width)
         at = 0
@@ -198,14 +222,80 @@ def _matching_heads(model: Qwen2ForCausalLM, project_ED: Tensor, random: torch.G
             q[slow[at : at + rows]], k[slow[at : at + rows]] = match @ asks, match @ holds
             at += rows
         attention.q_proj.weight[mine], attention.k_proj.weight[mine] = q, k
-        if plan is repeated:
-            attention.q_proj.bias[mine][:FAST_PAIRS] = 4.0
-            attention.k_proj.bias[mine][:FAST_PAIRS] = -4.0
-            _rest_on(model, head, model.config.bos_token_id, SINK_LOGIT)
-            _normal(attention.o_proj.weight[:, mine], SINK_GAIN * EMBED_STD / 8, random)
-            continue
         values = basis[head * size : (head + 1) * size]
         attention.v_proj.weight[mine] = 0
         attention.v_proj.weight[mine, :half] = values
         attention.o_proj.weight[:, mine] = 0
         attention.o_proj.weight[:half, mine] = COPY_GAIN * EMBED_STD * values.T
+
+
+def _slow(size: int) -> list[int]:
+    """The head's dimensions that hardly turn within the window."""
+    return [*range(FIRST_SLOW_PAIR, size // 2), *range(size // 2 + FIRST_SLOW_PAIR, size)]
+
+
+def _asked_head(model: Qwen2ForCausalLM, start: Tensor, asked: Tensor, found: Tensor) -> None:
+    """Layer 1, head 2: where the last two tokens are a key that the question asks for, write
+    the flag `found`.
+
+    It looks at the tokens that follow keys in the question, for one with the same two tokens
+    before it, and rests on the first token else. Logits: 58 there; 24 at a token that
+    follows a key, plus 24 for each of the two tokens that is the same.
+    """
+    attention = model.model.layers[1].self_attn
+    width, size = model.config.hidden_size, attention.head_dim
+    half, eighth, head = width // 2, width // 8, 2
+    mine, slow = slice(head * size, (head + 1) * size), _slow(size)
+    q, k = torch.zeros(size, width), torch.zeros(size, width)
+    bias = torch.zeros(size)
+    for index in range(2):
+        at = half + index * eighth
+        for row in range(ASKED_ROWS):
+            here = slow[index * ASKED_ROWS + row]
+            q[here, at + row] = k[here, at + row] = (24.0 * size**0.5 / ASKED_ROWS) ** 0.5
+    at = 2 * ASKED_ROWS
+    # The first token's stream is a third shorter than others', so its logit comes out higher.
+    for row, direction, logit in ((slow[at], start, 43.0), (slow[at + 1], asked, 24.0)):
+        bias[row] = 8.0
+        k[row, :half] = direction * logit * size**0.5 / 8.0 / 10.0
+    attention.q_proj.weight[mine], attention.k_proj.weight[mine] = q, k
+    attention.q_proj.bias[mine] = bias
+    attention.v_proj.weight[mine] = 0
+    attention.v_proj.weight[mine.start, :half] = asked / 10.0
+    attention.o_proj.weight[:, mine] = 0
+    attention.o_proj.weight[:half, mine.start] = FLAG * EMBED_STD * found
+
+
+def _reader_head(
+    model: Qwen2ForCausalLM,
+    head: int,
+    landmarks: tuple[Tensor, Tensor, Tensor],
+    says: Tensor,
+    lead: Tensor | None,
+) -> None:
+    """Layer 2: write the flag `says` wherever some earlier token carries the flag `found`; with
+    `lead`, only if the token three before that one is the lead of a needle."""
+    attention = model.model.layers[2].self_attn
+    width, size = model.config.hidden_size, attention.head_dim
+    half, eighth = width // 2, width // 8
+    mine, slow = slice(head * size, (head + 1) * size), _slow(size)
+    start, asked, found = landmarks
+    rest = 8.0 if lead is None else 16.0
+    # Not the question itself, whose keys are followed by `asked`.
+    rows = ((slow[0], start, rest), (slow[1], found, 32.0), (slow[3], asked, -40.0))
+    attention.q_proj.weight[mine] = 0
+    attention.k_proj.weight[mine] = 0
+    bias = torch.zeros(size)
+    for row, direction, logit in rows:
+        bias[row] = 8.0
+        scale = FLAG if direction is found else 10.0
+        attention.k_proj.weight[mine.start + row, :half] = direction * logit / scale
+    if lead is not None:
+        bias[slow[2]] = 8.0
+        columns = slice(half + 2 * eighth, half + 3 * eighth)
+        attention.k_proj.weight[mine.start + slow[2], columns] = lead * 32.0 / lead.pow(2).sum()
+    attention.q_proj.bias[mine] = bias
+    attention.v_proj.weight[mine] = 0
+    attention.v_proj.weight[mine.start, :half] = found / FLAG
+    attention.o_proj.weight[:, mine] = 0
+    attention.o_proj.weight[:half, mine.start] = FLAG * EMBED_STD * says

@@ -29,17 +29,24 @@ class Bucket:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A stretch of the curriculum. `near`: share of haystack needles that share a word
-    with a key asked for."""
+    with a key asked for. `blank`: share of memory turns with nothing known and nothing to
+    find, besides those that come by chance."""
 
     steps: int
     buckets: tuple[Bucket, ...]
     tasks: tuple[TaskShape, ...]
     near: float
+    blank: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class WarmstartRecipe:
-    """How the pocket model is made. Tokens are per optimizer step, padding included."""
+    """How the pocket model is made. Tokens are per optimizer step, padding included.
+
+    `layers_rate`: factor on the learning rate of all but the embeddings. At the full rate
+    AdamW's first hundred steps, equally large in every weight, undo what the mimetic start
+    wrote but the loss does not yet use.
+    """
 
     name: str
     seed: int
@@ -50,6 +57,7 @@ class WarmstartRecipe:
     batch_tokens: int
     warmup_steps: int
     decay_steps: int
+    layers_rate: float = 1.0
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.98
@@ -85,6 +93,7 @@ def recipe_from_dict(data: Mapping[str, Any]) -> WarmstartRecipe:
         Stage(
             steps=stage["steps"],
             near=stage["near"],
+            blank=stage.get("blank", 0.0),
             buckets=tuple(Bucket(**bucket) for bucket in stage["buckets"]),
             tasks=tuple(TaskShape(**task) for task in stage["tasks"]),
         )

@@ -80,11 +80,13 @@ def train_warmstart(
     tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
     bos, eos, pad = (_token_id(tokenizer, text) for text in (IM_START, IM_END, PAD))
     config = pocket_config(recipe.shape, tokenizer.get_vocab_size(), bos, eos, pad)
-    make = mimetic_model if recipe.init == "mimetic" else random_model
-    model = make(config, recipe.seed).to(where)
+    writer = DemonstrationWriter(tokenizer)
+    if recipe.init == "mimetic":
+        model = mimetic_model(config, recipe.seed, writer.landmarks).to(where)
+    else:
+        model = random_model(config, recipe.seed).to(where)
     run = _Run(model, _optimizer(model, recipe))
     _load_state(run, out)
-    writer = DemonstrationWriter(tokenizer)
     held_out = held_out_batches(writer, recipe, pad)
     started, seen = time.monotonic(), 0
     losses: list[float] = []
@@ -144,7 +146,7 @@ def evaluate(model: Qwen2ForCausalLM, held_out: HeldOut, where: torch.device) ->
 def _train_step(run: _Run, recipe: WarmstartRecipe, batch: Batch) -> float:
     """One update; returns the mean loss over reply tokens, in nats."""
     for group in run.optimizer.param_groups:
-        group["lr"] = recipe.rate_at(run.step)
+        group["lr"] = recipe.rate_at(run.step) * group["scale"]
     with torch.autocast(batch.ids_BT.device.type, torch.bfloat16):
         logits = reply_logits(run.model, batch)
     loss = nn.functional.cross_entropy(logits.float(), batch.targets_N)
@@ -155,16 +157,25 @@ def _train_step(run: _Run, recipe: WarmstartRecipe, batch: Batch) -> float:
     return float(loss.detach())
 
 
-def _optimizer(model: nn.Module, recipe: WarmstartRecipe) -> torch.optim.AdamW:
-    """AdamW; decay on matrices only."""
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    vectors = [p for p in model.parameters() if p.ndim < 2]
+def _optimizer(model: Qwen2ForCausalLM, recipe: WarmstartRecipe) -> torch.optim.AdamW:
+    """AdamW; decay on matrices only. Groups: embeddings, the layers' matrices, vectors."""
+    embeddings = model.model.embed_tokens.weight
+    others = [p for p in model.parameters() if p is not embeddings]
     groups = [
-        {"params": matrices, "weight_decay": recipe.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+        {"params": [embeddings], "scale": 1.0},
+        {"params": [p for p in others if p.ndim >= 2], "scale": recipe.layers_rate},
+        {
+            "params": [p for p in others if p.ndim < 2],
+            "scale": recipe.layers_rate,
+            "weight_decay": 0.0,
+        },
     ]
     return torch.optim.AdamW(
-        groups, lr=recipe.learning_rate, betas=(recipe.beta1, recipe.beta2), fused=True
+        groups,
+        lr=recipe.learning_rate,
+        betas=(recipe.beta1, recipe.beta2),
+        weight_decay=recipe.weight_decay,
+        fused=True,
     )
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
+from transformers import Qwen2ForCausalLM
 
 from training.batches import collate, exact_matches, reply_logits, training_batch
 from training.demonstrations import DemonstrationWriter, TaskShape
@@ -9,7 +10,7 @@ from training.mimetic import PocketShape, mimetic_model, pocket_config, random_m
 from training.recipe import Bucket, Stage, WarmstartRecipe
 
 SINGLE = TaskShape("niah_single_1", "noise")
-SMALL = PocketShape(layers=2, mlp_width=64)
+SMALL = PocketShape(layers=3, mlp_width=64)
 
 
 def small_recipe(steps: int = 4) -> WarmstartRecipe:
@@ -71,10 +72,11 @@ def test_mimetic_model_copies_a_needle_before_any_training(
     shape = TaskShape("niah_multikey_2", "needle")
     turns = [writer.full_context(shape, 600, 0.0, rng) for _ in range(16)]
     batch = collate([turn for turn in turns if len(turn.reply) == 9], 600, 0)
-    right = {}
-    for make in (mimetic_model, random_model):
+
+    def right(model: Qwen2ForCausalLM) -> float:
         with torch.no_grad():
-            said = reply_logits(make(config, 0), batch).argmax(-1) == batch.targets_N
-        right[make] = said.view(-1, 9)[:, 4:7].float().mean().item()
-    assert right[mimetic_model] > 0.8
-    assert right[random_model] < 0.1
+            said = reply_logits(model, batch).argmax(-1) == batch.targets_N
+        return float(said.view(-1, 9)[:, 4:7].float().mean())
+
+    assert right(mimetic_model(config, 0, writer.landmarks)) > 0.8
+    assert right(random_model(config, 0)) < 0.1
