@@ -200,16 +200,16 @@ class CommonWords:
         last word. Order within a list does not matter: each number comes once in any."""
         many, few = repeats
         costs = _Costs(words, measure)
-        taken = np.repeat(costs.of(order[: self.common]), many)
-        place = self.common
-        while True:
-            numbers = numbering_tokens(measure, 1 << len(taken).bit_length())
-            ends = np.cumsum(taken) + numbers[: len(taken)]
-            if (ends[-1] > room and place > self.common) or place >= len(order):
-                return ends
+        taken = [np.repeat(costs.of(order[: self.common]), many)]
+        tokens, entries, place = int(taken[0].sum()), len(taken[0]), self.common
+        while place < len(order):
             block = order[place : place + BLOCK_WORDS]
             place += len(block)
-            taken = np.append(taken, np.repeat(costs.of(block), few))
+            taken.append(np.repeat(costs.of(block), few))
+            tokens, entries = tokens + int(taken[-1].sum()), entries + len(taken[-1])
+            if tokens + int(numbering_tokens(measure, entries)[-1]) > room:
+                break
+        return np.cumsum(np.concatenate(taken)) + numbering_tokens(measure, entries)
 
     def _worked_example(self, rng: random.Random, short: bool) -> str:
         """RULER's example before the question: a short list with its answer."""

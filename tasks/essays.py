@@ -17,8 +17,9 @@ from __future__ import annotations
 import random
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain, islice, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,23 +39,31 @@ _ABBREVIATION = re.compile(r"(?:(?:Mr|Mrs|Ms|Dr|St|vs|etc|cf|e\.g|i\.e|U\.S|Inc|
 class EssaySentences(LazyLines):
     """The sentences of the first `words` words of the essays, repeated without end."""
 
-    __slots__ = ("_starts", "_words", "words")
+    __slots__ = ("_count", "_essays", "_sentences", "_starts", "words")
 
     def __init__(self, essays: Essays, words: int) -> None:
-        self._words = essays.words
+        self._essays = essays
         self._starts = sentence_starts(essays, _enough(essays, words))
+        self._sentences = _sentences(essays, _enough(essays, words))
         self.words = words
+        rounds, rest = divmod(words, len(essays.words))
+        self._count = rounds * len(self._starts) + bisect_left(self._starts, rest)
 
     def __len__(self) -> int:
-        rounds, rest = divmod(self.words, len(self._words))
-        return rounds * len(self._starts) + bisect_left(self._starts, rest)
+        return self._count
 
     def line(self, index: int) -> str:
-        rounds, sentence = divmod(index, len(self._starts))
-        last = sentence + 1 == len(self._starts)
-        end = len(self._words) if last else self._starts[sentence + 1]
-        left = self.words - rounds * len(self._words)
-        return " ".join(self._words[self._starts[sentence] : min(end, left)])
+        rounds, sentence = divmod(index, len(self._sentences))
+        text = self._sentences[sentence]
+        if index + 1 < self._count:
+            return text
+        left = self.words - rounds * len(self._essays.words) - self._starts[sentence]
+        return " ".join(text.split(" ")[:left])
+
+    def __iter__(self) -> Iterator[str]:
+        whole = chain.from_iterable(repeat(self._sentences))
+        yield from islice(whole, self._count - 1)
+        yield self.line(self._count - 1)
 
 
 def fill_with_essays(
@@ -97,6 +106,14 @@ def fill_with_essays(
     depth_of = {i: b / len(sentences) for i, b in zip(order, before, strict=True)}
     numbers = range(len(needles))
     return pieces, [place_of[i] for i in numbers], [depth_of[i] for i in numbers], words, tokens
+
+
+@lru_cache(maxsize=32)
+def _sentences(essays: Essays, count: int) -> list[str]:
+    """The sentences of the first `count` words. All of them take as much memory as the text."""
+    starts = sentence_starts(essays, count)
+    ends = [*starts[1:], count]
+    return [" ".join(essays.words[a:b]) for a, b in zip(starts, ends, strict=True)]
 
 
 def _enough(essays: Essays, words: int) -> int:

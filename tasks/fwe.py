@@ -169,7 +169,9 @@ class FrequentWords:
     def _draw_words(self, rng: random.Random, length: int, room: int) -> list[str]:
         """The words by rank, as many as can occur in `room` tokens."""
         size = self.vocabulary or length // TOKENS_A_WORD
-        reached = int(max(room, 0) ** (1 / self.alpha)) + 1
+        # Each word is a token at least, and ranks 1 to 4 alone take this many for each dot.
+        dots = (max(room, 0) + 3) / sum(rank**-self.alpha for rank in (1, 2, 3, 4))
+        reached = int(dots ** (1 / self.alpha)) + 2
         words = {NOISE_WORD: None}
         while (missing := max(min(size, reached), 5) - len(words)) > 0:
             text = "".join(rng.choices(string.ascii_lowercase, k=self.letters * missing))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import overload
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
@@ -73,9 +74,12 @@ class Inserted(LazyLines):
 
     def __iter__(self) -> Iterator[str]:
         rest = iter(self.base)
-        for index in range(len(self)):
-            known = self.inserted.get(index)
-            yield next(rest) if known is None else known
+        done = 0
+        for index in self.indexes:
+            yield from islice(rest, index - done)
+            yield self.inserted[index]
+            done = index + 1
+        yield from rest
 
 
 def insertion_points(

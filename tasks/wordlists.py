@@ -26,11 +26,13 @@ def shuffled(rng: random.Random, items: NDArray[np.int64]) -> NDArray[np.int64]:
     in the bits below. So the order does not depend on how numpy sorts."""
     if len(items) and not 0 <= int(items.min()) <= int(items.max()) < 1 << ITEM_BITS:
         raise ValueError(f"items: got up to {items.max()}, expected 0 <= item < 2**{ITEM_BITS}")
-    low = np.uint64((1 << ITEM_BITS) - 1)
-    keys = np.frombuffer(rng.randbytes(8 * len(items)), dtype="<u8") & ~low
-    keys |= items.astype(np.uint64)
+    # The generator itself, which numpy keeps the same in all versions, and not its methods.
+    keys = np.random.PCG64(rng.getrandbits(128)).random_raw(len(items)).astype(np.uint64)
+    keys <<= np.uint64(ITEM_BITS)
+    keys |= items.view(np.uint64)
     keys.sort()
-    return (keys & low).astype(np.int64)
+    keys &= np.uint64((1 << ITEM_BITS) - 1)
+    return keys.view(np.int64)
 
 
 class WordList(LazyLines):
