@@ -222,8 +222,9 @@ def _save_state(run: _Run, out: Path) -> None:
 
 
 def _load_state(run: _Run, out: Path) -> None:
-    """Go on from a saved state, if there is one; the curve's later lines are dropped."""
+    """Go on from a saved state, if there is one; the curve's later lines are dropped, or all."""
     if not (out / STATE_FILE).exists():
+        (out / CURVE_FILE).unlink(missing_ok=True)
         return
     from safetensors import safe_open
 
