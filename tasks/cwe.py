@@ -234,7 +234,7 @@ def numbering_tokens(measure: Meter, count: int) -> NDArray[np.int64]:
     return _numbering_tokens(measure, 1 << max(count - 1, 1).bit_length())[:count]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def _numbering_tokens(measure: Meter, count: int) -> NDArray[np.int64]:
     costs = _costs_by_digits(measure, count)
     if costs is None:
