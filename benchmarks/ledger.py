@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from benchmarks.store import Cell, Store
 
+PRIMARY = ("sub_em", "recall")
+"""The score of a sample: what was found of the golds; of a summary, its recall."""
+
 
 @dataclass(slots=True)
 class LedgerRow:
@@ -44,8 +47,8 @@ def ledger(store: Store) -> list[LedgerRow]:
         else:
             row.errors[sample["error_kind"]] += 1
         for profile, metrics in sample["scores"].items():
-            if "sub_em" in metrics:
-                row.scores[profile] = row.scores.get(profile, 0.0) + metrics["sub_em"]
+            if (metric := next((m for m in PRIMARY if m in metrics), None)) is not None:
+                row.scores[profile] = row.scores.get(profile, 0.0) + metrics[metric]
     for row in rows.values():
         row.scores = {profile: total / row.attempted for profile, total in row.scores.items()}
     return list(rows.values())
