@@ -56,15 +56,17 @@ class Progress:
     ) -> None:
         if self._console.is_terminal:
             self._live.stop()
-        self._console.print(self.line(), highlight=False)
+        self._console.print(self.line(), highlight=False, soft_wrap=True)
 
     def turn(self, turn: Turn) -> None:
         """A turn came from the server."""
+        if not self.counts.turns:
+            self.counts.started = time.monotonic() - turn.seconds  # not while the pool started
         self.counts.turns += 1
         self.counts.tokens += turn.prompt_tokens + turn.completion_tokens
         if not self._console.is_terminal and time.monotonic() > self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_S
-            self._console.print(self.line(), highlight=False)
+            self._console.print(self.line(), highlight=False, soft_wrap=True)
 
     def sample(self, work: float, *, failed: bool, cell_done: bool) -> None:
         """A sample ended."""

@@ -53,6 +53,7 @@ class Tokenizer:
         self._spec = spec
         self._chat_template = chat_template
         self._template_variables = dict(template_variables or {})
+        self._around: dict[tuple[str, ...], list[list[int]]] = {}
         self.fingerprint = hashlib.sha256(
             json.dumps(spec, sort_keys=True, ensure_ascii=False).encode()
         ).hexdigest()
@@ -169,22 +170,31 @@ class Tokenizer:
         """
         if self._chat_template is None:
             raise UsageError(f"tokenizer {self.name} has no chat template in its config")
-        # The template runs on marks in place of contents, and each part is encoded by its
-        # own rule. A mark cannot occur in a template: it holds private-use characters.
-        marks = [f"\ue000{i}\ue001" for i in range(len(messages))]
-        rendered = _render(
-            self._chat_template,
-            [{"role": m.role, "content": mark} for m, mark in zip(messages, marks, strict=True)],
-            self._template_variables,
-        )
-        ids: list[int] = []
-        for message, mark in zip(messages, marks, strict=True):
-            before, found, rendered = rendered.partition(mark)
-            if not found:
-                raise UsageError(f"the chat template of {self.name} drops or moves a message")
-            ids += _ids(self._full, before)
+        around = self._template_ids(tuple(message.role for message in messages))
+        ids = list(around[0])
+        for message, after in zip(messages, around[1:], strict=True):
             ids += _ids(self._content, message.content)
-        return ids + _ids(self._full, rendered)
+            ids += after
+        return ids
+
+    def _template_ids(self, roles: tuple[str, ...]) -> list[list[int]]:
+        """Ids of what the template writes before, between and after messages of these roles.
+
+        The template runs on marks in place of contents, and each part is encoded by its own
+        rule. A mark cannot occur in a template: it holds private-use characters.
+        """
+        if roles not in self._around:
+            marks = [f"\ue000{i}\ue001" for i in range(len(roles))]
+            messages = [{"role": r, "content": m} for r, m in zip(roles, marks, strict=True)]
+            rest = _render(self._chat_template or "", messages, self._template_variables)
+            parts = []
+            for mark in marks:
+                before, found, rest = rest.partition(mark)
+                if not found:
+                    raise UsageError(f"the chat template of {self.name} drops or moves a message")
+                parts.append(_ids(self._full, before))
+            self._around[roles] = [*parts, _ids(self._full, rest)]
+        return self._around[roles]
 
     # -- the three parsers -----------------------------------------------------------------
 

@@ -225,7 +225,10 @@ def build_application(
         settings["deployment_config"]["ray_actor_options"] = {"num_cpus": 0}
     if entry.is_local and own_cluster:
         # The weights are here: no task that looks for them on the hub.
-        settings["callback_config"] = {"callback_class": "serving.callbacks.NoDownload"}
+        settings["callback_config"] = {
+            "callback_class": "serving.callbacks.LocalReplica",
+            "callback_kwargs": {"engine_process": entry.cpu.engine_process if entry.cpu else None},
+        }
     ingress: dict[str, Any] = {}
     if not direct:
         ingress["ingress_deployment_config"] = {
