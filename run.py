@@ -139,6 +139,7 @@ def score(arguments: argparse.Namespace) -> int:
 
 def train_warmstart(arguments: argparse.Namespace) -> int:
     """run.py train warmstart"""
+    from training.curve import draw_curve
     from training.recipe import load_recipe
     from training.warmstart import train_warmstart as train
 
@@ -149,7 +150,7 @@ def train_warmstart(arguments: argparse.Namespace) -> int:
 
     recipe = load_recipe(arguments.recipe)
     train(recipe, arguments.out, device=arguments.device, resume=not arguments.fresh, progress=show)
-    print(f"checkpoint  {arguments.out}")
+    print(f"checkpoint  {arguments.out}\ncurve       {draw_curve(arguments.out)}")
     return DONE
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from core.errors import UsageError
 from training.demonstrations import TaskShape
 from training.mimetic import PocketShape
 
@@ -103,8 +104,15 @@ def recipe_from_dict(data: Mapping[str, Any]) -> WarmstartRecipe:
 
 
 def load_recipe(path: Path) -> WarmstartRecipe:
-    """Read a recipe file (JSON)."""
-    return recipe_from_dict(json.loads(path.read_text(encoding="utf-8")))
+    """Read a recipe file (JSON).
+
+    Raises:
+        UsageError: it cannot be read, or is no recipe.
+    """
+    try:
+        return recipe_from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"{path} cannot be read as a recipe: {error!r}") from error
 
 
 def recipe_json(recipe: WarmstartRecipe) -> str:

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import Qwen2ForCausalLM
 
+from core.errors import SettingsChanged
 from training.batches import (
     HELD_OUT_STREAM,
     Batch,
@@ -71,7 +72,7 @@ def train_warmstart(
     `progress` is told (step, metrics) at each evaluation.
 
     Raises:
-        ValueError: `out` holds a state of another recipe, or one and `resume` is False.
+        SettingsChanged: `out` holds a state of another recipe, or one and `resume` is False.
     """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     out.mkdir(parents=True, exist_ok=True)
@@ -200,9 +201,9 @@ def _claim(recipe: WarmstartRecipe, out: Path, resume: bool) -> None:
     path, text = out / "recipe.json", recipe_json(recipe)
     if (out / STEP_FILE).exists():
         if not resume:
-            raise ValueError(f"{out} holds a run already; resume it or choose another folder")
+            raise SettingsChanged(f"{out} holds a run already; resume it or choose another folder")
         if path.read_text(encoding="utf-8") != text:
-            raise ValueError(f"{out} holds a run of another recipe; choose another folder")
+            raise SettingsChanged(f"{out} holds a run of another recipe; choose another folder")
     path.write_text(text, encoding="utf-8")
 
 

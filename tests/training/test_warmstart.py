@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import Qwen2ForCausalLM
 
+from core.errors import SettingsChanged
 from tests.training.test_batches import small_recipe
 from training.recipe import load_recipe, recipe_from_dict, recipe_json
 from training.warmstart import train_warmstart
@@ -52,9 +53,9 @@ def test_a_checkpoint_loads_as_plain_qwen2(tmp_path: Path) -> None:
 def test_another_recipe_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     recipe = small_recipe(steps=2)
     train_warmstart(recipe, tmp_path, device="cpu")
-    with pytest.raises(ValueError, match="another recipe"):
+    with pytest.raises(SettingsChanged, match="another recipe"):
         train_warmstart(replace(recipe, seed=4), tmp_path, device="cpu")
-    with pytest.raises(ValueError, match="resume it"):
+    with pytest.raises(SettingsChanged, match="resume it"):
         train_warmstart(recipe, tmp_path, device="cpu", resume=False)
 
 
