@@ -180,6 +180,7 @@ def head_environment(ports: Mapping[str, int], folder: Path, *, direct: bool) ->
             "LONGMEM_HAPROXY": get_haproxy_binary(),
             "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
             "RAY_SERVE_HAPROXY_STATS_PORT": str(ports["stats"]),
+            "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports["haproxy_metrics"]),
             "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports["fallback_http"]),
             "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports["fallback_grpc"]),
             "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(ports["replicas"]),
@@ -196,7 +197,15 @@ def head_environment(ports: Mapping[str, int], folder: Path, *, direct: bool) ->
     return variables
 
 
-PORT_NAMES = ("autoscaler", "dashboard", "stats", "fallback_http", "fallback_grpc", "replicas")
+PORT_NAMES = (
+    "autoscaler",
+    "dashboard",
+    "stats",
+    "haproxy_metrics",
+    "fallback_http",
+    "fallback_grpc",
+    "replicas",
+)
 
 
 def build_application(
