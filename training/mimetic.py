@@ -1,8 +1,8 @@
 """A Qwen2 model whose weights start as an induction circuit, not as noise.
 
 Copying a needle word for word is induction: find the earlier place where the last tokens
-occurred, and say what came next. From random weights that circuit took tens of millions of
-tokens to appear; here it is written down at the start (mimetic initialisation, after
+occurred, and say what came next. In short trials from random weights that circuit had
+not appeared; here it is written down at the start (mimetic initialisation, after
 Trockman & Kolter 2023, arXiv:2305.09828, and the induction heads of Olsson et al. 2022,
 arXiv:2209.11895), and training only refines it. Nothing about it needs other than plain Qwen2:
 
