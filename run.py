@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -240,9 +241,11 @@ def _add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "time: the same command goes on where it was, inside a sample.",
     )
     add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
-    add.add_argument("--models", type=_names, metavar="A,B", help="instead of the suite's")
-    add.add_argument("--methods", type=_names, metavar="A,B", help="memagent,full_context")
-    add.add_argument("--tasks", type=_names, metavar="T,U", help="instead of the suite's")
+    add.add_argument("--models", type=_names, metavar="A,B", help="of the suite's, or others")
+    add.add_argument(
+        "--methods", type=_names, metavar="A,B", help="e.g. memagent,gru_mem@exit_gate=false"
+    )
+    add.add_argument("--tasks", type=_names, metavar="T,U", help="of the suite's, or others")
     add.add_argument("--lengths", type=_lengths, metavar="N,M", help="tokens, e.g. 8192,16384")
     add.add_argument("--samples", type=_positive, metavar="N", help="samples of every cell")
     add.add_argument("--seed", type=int, metavar="S", help="of the data and of the sampling")
@@ -295,7 +298,9 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    """`a,b`. A name's own settings may hold commas: `gru_mem@exit_gate=false,chunk_tokens=512`."""
+    parts = re.split(r",(?![^@,]*=)", text)
+    names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
     if not names:
         raise argparse.ArgumentTypeError("expected names with commas between")
     return names

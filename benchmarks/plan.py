@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.methods import METHODS, method_settings
+from benchmarks.cells import Choice, cells_of
+from benchmarks.methods import METHODS, method_settings, split_method
 from benchmarks.provenance import weights_hash
 from benchmarks.store import Cell
-from benchmarks.suite import CellBlock, Suite, one_of
+from benchmarks.suite import Suite
 from core.errors import SettingsChanged, UsageError
 from core.tokens import Tokenizer
 from core.types import Json, Sampling, Scalar
@@ -33,6 +34,11 @@ class Overrides:
     seed: int | None = None
     endpoint: str | None = None
     tokenizer: str | None = None
+
+    @property
+    def choice(self) -> Choice:
+        """The part that chooses cells."""
+        return Choice(self.models, self.methods, self.tasks, self.lengths, self.samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +75,17 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
     if overrides.samples is not None and overrides.samples < 1:
         raise UsageError(f"--samples: got {overrides.samples}, expected at least 1")
     seed = suite.seed if overrides.seed is None else overrides.seed
-    methods = overrides.methods or suite.methods
-    for method in methods:
-        if method not in METHODS:
-            raise UsageError(f"method {method!r}: {one_of(method, list(METHODS))}")
+    if unknown := sorted(suite.method_settings.keys() - METHODS.keys()):
+        raise UsageError(f"suite {suite.name}: method_settings of {unknown}, no such method")
+    cells = cells_of(suite, overrides.choice)
+    for task in {cell.task for cell in cells}:
+        find_task(task)
+    pairs = dict.fromkeys((cell.model, cell.method) for cell in cells)
     models = {
-        name: _model_plan(name, methods, suite, overrides, seed)
-        for name in overrides.models or suite.models
+        name: _model_plan(name, [m for n, m in pairs if n == name], suite, overrides, seed)
+        for name in dict.fromkeys(name for name, _ in pairs)
     }
     corpora = Corpora(data)
-    blocks = _overridden(suite.cells, overrides)
-    cells = tuple(_cells(blocks, methods, tuple(models)))
     _try_each(cells, models, seed, corpora)
     settings: dict[str, Json] = {
         "suite": suite.name,
@@ -90,6 +96,8 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
         "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in cells],
         "data": dict(corpora.fingerprints()),
     }
+    if suite.training_length is not None:
+        settings["training_length"] = suite.training_length
     return Plan(suite.name, seed, cells, models, corpora, settings)
 
 
@@ -110,7 +118,7 @@ def check_unchanged(stored: Mapping[str, Any], wanted: Mapping[str, Any], run_di
 
 
 def _model_plan(
-    name: str, methods: tuple[str, ...], suite: Suite, overrides: Overrides, seed: int
+    name: str, methods: Sequence[str], suite: Suite, overrides: Overrides, seed: int
 ) -> ModelPlan:
     entry = _catalogued(name, overrides.endpoint)
     if overrides.tokenizer:
@@ -130,9 +138,10 @@ def _model_plan(
         replace(sampling, **suite.sampling),  # type: ignore[arg-type]
         {
             method: method_settings(
-                method, _budget(entry, method), suite.method_settings.get(method, {})
+                method, _budget(entry, base), suite.method_settings.get(base, {})
             )
             for method in methods
+            for base, _ in [split_method(method)]
         },
     )
 
@@ -146,14 +155,9 @@ def _catalogued(name: str, endpoint: str | None) -> ModelEntry | None:
         return None
 
 
-def _budget(entry: ModelEntry | None, method: str) -> dict[str, Scalar]:
-    """The catalogue's settings of a method for a model."""
-    if entry is None or method not in ("memagent", "full_context"):
-        return {}
-    budget: dict[str, Scalar] = getattr(entry, method).model_dump()
-    # The catalogue sizes the window with it; for the method a memory is a reply.
-    budget.pop("memory_tokens", None)
-    return budget
+def _budget(entry: ModelEntry | None, method: str) -> Mapping[str, Scalar]:
+    """The catalogue's settings of a method for a model; none for a model it does not know."""
+    return entry.budget(method) if entry else {}
 
 
 def _model_settings(plan: ModelPlan) -> dict[str, Json]:
@@ -171,58 +175,20 @@ def _model_settings(plan: ModelPlan) -> dict[str, Json]:
     }
 
 
-def _overridden(blocks: tuple[CellBlock, ...], overrides: Overrides) -> list[CellBlock]:
-    """The suite's blocks under --tasks, --lengths and --samples.
-
-    A length or task of the suite keeps its own number of samples; a new one takes the
-    number of the first block.
-    """
-    known_lengths = {length for block in blocks for length in block.lengths}
-    lengths, tasks = overrides.lengths, overrides.tasks
-    chosen: list[CellBlock] = []
-    for number, block in enumerate(blocks):
-        new = [n for n in lengths or () if n not in known_lengths] if number == 0 else []
-        kept = [n for n in block.lengths if lengths is None or n in lengths] + new
-        if kept:
-            chosen.append(
-                CellBlock(
-                    tasks=tasks or block.tasks,
-                    lengths=tuple(kept),
-                    samples=overrides.samples or block.samples,
-                )
-            )
-    return chosen
-
-
-def _cells(
-    blocks: list[CellBlock], methods: tuple[str, ...], models: tuple[str, ...]
-) -> Iterator[Cell]:
-    seen = set()
-    for block in blocks:
-        for task in block.tasks:
-            find_task(task)
-        for length in block.lengths:
-            for task in block.tasks:
-                for model in models:
-                    for method in methods:
-                        key = (task, length, method, model)
-                        if key in seen:
-                            raise UsageError(f"the suite names the cell {key} twice")
-                        seen.add(key)
-                        yield Cell(len(seen) - 1, *key, block.samples)
-
-
 def _try_each(
-    cells: tuple[Cell, ...], models: Mapping[str, ModelPlan], seed: int, corpora: Corpora
+    cells: Sequence[Cell], models: Mapping[str, ModelPlan], seed: int, corpora: Corpora
 ) -> None:
     """Makes the samples that are the likeliest to be impossible (all of each task's shortest
-    length, one of its longest), so that it is told before a pool is started."""
+    length, one of its longest), so that it is told before a pool is started. Models that
+    share a tokenizer meet the same samples."""
+    tokenizers = {plan.tokenizer.fingerprint: plan.tokenizer for plan in models.values()}
     by_task: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
-        by_task.setdefault((cell.task, cell.model), []).append(cell)
-    for (name, model), group in by_task.items():
-        group.sort(key=lambda cell: cell.length)
+        key = cell.task, models[cell.model].tokenizer.fingerprint
+        by_task.setdefault(key, []).append(cell)
+    for (name, fingerprint), group in by_task.items():
+        group.sort(key=lambda cell: (cell.length, -cell.samples))
         indices = [(group[0], i) for i in range(group[0].samples)] + [(group[-1], 0)]
-        task, tokenizer = find_task(name), models[model].tokenizer
+        task, tokenizer = find_task(name), tokenizers[fingerprint]
         for cell, index in indices:
             task.sample(index, cell.length, seed=seed, tokenizer=tokenizer, corpora=corpora)

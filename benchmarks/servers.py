@@ -31,6 +31,7 @@ def server_for(options: ServerOptions, run_dir: Path) -> Server:
 
     @contextmanager
     def endpoint(model: ModelPlan) -> Iterator[Client]:
+        """A client of the server that the user runs."""
         yield Client(
             ClientOptions(
                 url=options.endpoint or "",
@@ -43,6 +44,7 @@ def server_for(options: ServerOptions, run_dir: Path) -> Server:
 
     @contextmanager
     def pool(model: ModelPlan) -> Iterator[Client]:
+        """A pool of the model alone, on the whole machine, gone when the context ends."""
         # Ray takes seconds to import, and an endpoint needs none of it.
         from serving.pool import Pool
 

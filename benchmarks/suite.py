@@ -15,15 +15,26 @@ chunk_tokens = 5000
 tasks = ["niah_single_1"]
 lengths = [8192, 16384]                 # tokens
 samples = 128
+
+[[cells]]                               # a block may name its own, so that models meet the
+models = ["pocket-grumem"]              # methods they were trained for; settings may follow
+methods = ["gru_mem@exit_gate=false"]   # a method's name, as they may follow a task's
+tasks = ["niah_single_1@depth=0.1"]
+lengths = [8192]
+samples = 128
+
+`training_length = 2048` marks, in the figures, the length that the models were trained at.
 """
 
 from __future__ import annotations
 
 import difflib
 import tomllib
+from itertools import product
 from pathlib import Path
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from core.errors import UsageError
 from core.types import Scalar
@@ -32,28 +43,51 @@ SUITES = Path(__file__).parent / "suites"
 
 
 class CellBlock(BaseModel):
-    """Every task at every length, `samples` samples each."""
+    """Every task at every length, `samples` samples each, by every method on every model: its
+    own ones, else the suite's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tasks: tuple[str, ...] = Field(min_length=1)
     lengths: tuple[int, ...] = Field(min_length=1)
     samples: int = Field(ge=1)
+    models: tuple[str, ...] | None = Field(default=None, min_length=1)
+    methods: tuple[str, ...] | None = Field(default=None, min_length=1)
 
 
 class Suite(BaseModel):
-    """A suite file, checked. `name` is the file's."""
+    """A suite file, checked. `name` is the file's; `training_length` is in tokens."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     summary: str
-    models: tuple[str, ...] = Field(min_length=1)
-    methods: tuple[str, ...] = Field(min_length=1)
+    models: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
     seed: int = 42
+    training_length: int | None = Field(default=None, ge=1)
     sampling: dict[str, Scalar] = {}
     method_settings: dict[str, dict[str, Scalar]] = {}
     cells: tuple[CellBlock, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _every_block_has_a_model_and_a_method(self) -> Self:
+        for number, block in enumerate(self.cells, 1):
+            for what in ("models", "methods"):
+                if not (getattr(block, what) or getattr(self, what)):
+                    raise ValueError(f"[[cells]] number {number} has no {what}, nor has the suite")
+        return self
+
+    @model_validator(mode="after")
+    def _no_cell_twice(self) -> Self:
+        seen = set()
+        for block in self.cells:
+            models, methods = block.models or self.models, block.methods or self.methods
+            for cell in product(block.tasks, block.lengths, methods, models):
+                if cell in seen:
+                    raise ValueError(f"the suite names the cell {cell} twice")
+                seen.add(cell)
+        return self
 
 
 def suite_names() -> list[str]:
@@ -88,4 +122,5 @@ def one_of(name: str, known: list[str]) -> str:
 def _explained(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
-    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    return "; ".join(fault.removeprefix(": ") for fault in faults)

@@ -45,6 +45,13 @@ class MemAgentBudget(_Settings):
     context_cap: PositiveInt | None = None
 
 
+class GruMemBudget(_Settings):
+    """Where GRU-Mem's budgets differ from the memory agent's. None takes those."""
+
+    chunk_tokens: PositiveInt | None = None
+    reply_tokens: PositiveInt | None = None
+
+
 class FullContextBudget(_Settings):
     """Token budgets of the full-context baseline: the rendered prompt, and the reply."""
 
@@ -93,6 +100,7 @@ class ModelEntry(_Settings):
     concurrency: PositiveInt = 256
     sampling_defaults: SamplingDefaults = SamplingDefaults()
     memagent: MemAgentBudget
+    gru_mem: GruMemBudget = GruMemBudget()
     full_context: FullContextBudget
     cpu: CpuSettings | None = None
 
@@ -106,13 +114,29 @@ class ModelEntry(_Settings):
                 f"full_context takes {full.input_tokens} + {full.output_tokens} tokens, "
                 f"the window has {self.window_tokens}"
             )
-        agent = self.memagent
-        if agent.chunk_tokens + agent.memory_tokens + agent.reply_tokens > self.window_tokens:
-            raise ValueError(
-                f"memagent takes {agent.chunk_tokens} (chunk) + {agent.memory_tokens} (memory) + "
-                f"{agent.reply_tokens} (reply) tokens, the window has {self.window_tokens}"
-            )
+        memory = self.memagent.memory_tokens
+        for method in ("memagent", "gru_mem"):
+            budget = self.budget(method)
+            chunk, reply = budget["chunk_tokens"], budget["reply_tokens"]
+            if chunk + memory + reply > self.window_tokens:
+                raise ValueError(
+                    f"{method} takes {chunk} (chunk) + {memory} (memory) + {reply} (reply) "
+                    f"tokens, the window has {self.window_tokens}"
+                )
         return self
+
+    def budget(self, method: str) -> dict[str, Any]:
+        """The settings of a method that this entry has an opinion on, by their names there."""
+        match method:
+            case "memagent":
+                # The window is sized with memory_tokens; for the method a memory is a reply.
+                return self.memagent.model_dump(exclude={"memory_tokens"})
+            case "gru_mem":
+                shared = self.memagent.model_dump(include={"chunk_tokens", "reply_tokens"})
+                return shared | self.gru_mem.model_dump(exclude_none=True)
+            case "full_context":
+                return self.full_context.model_dump()
+        return {}
 
     @property
     def sampling(self) -> Sampling:

@@ -135,3 +135,8 @@ def test_lists_name_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     for command, name in (("tasks", "niah_single_1"), ("suites", "pocket"), ("models", "pocket")):
         assert run.main([command]) == 0
         assert name in capsys.readouterr().out
+
+
+def test_names_keep_the_commas_of_their_own_settings() -> None:
+    names = run._names("vt@hops=2,form=ruler, memagent,gru_mem@exit_gate=false,chunk_tokens=512")
+    assert names == ("vt@hops=2,form=ruler", "memagent", "gru_mem@exit_gate=false,chunk_tokens=512")

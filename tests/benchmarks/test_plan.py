@@ -79,6 +79,24 @@ def test_flags_narrow_and_widen_a_suite(suite_file: Path, folder: str) -> None:
     ]
 
 
+def test_both_agents_take_the_models_budgets() -> None:
+    methods = ("memagent", "gru_mem", "gru_mem@exit_gate=false")
+    overrides = Overrides(lengths=(1024,), samples=1, tasks=("niah_single_1",), methods=methods)
+    plan = make_plan(load_suite("pocket"), overrides, None)
+    settings = plan.models["pocket"].methods
+    assert [settings[name]["chunk_tokens"] for name in methods] == [512, 512, 512]
+    assert [settings[name]["reply_tokens"] for name in methods] == [128, 128, 128]
+    assert [settings[name].get("exit_gate") for name in methods] == [None, True, False]
+
+
+def test_the_training_length_is_kept_with_the_run(suite_file: Path, folder: str) -> None:
+    plan = make_plan(load_suite(str(suite_file)), Overrides(tokenizer=folder, **HERE), None)
+    assert "training_length" not in plan.settings
+    suite_file.write_text("training_length = 2048" + SUITE)
+    plan = make_plan(load_suite(str(suite_file)), Overrides(tokenizer=folder, **HERE), None)
+    assert plan.settings["training_length"] == 2048
+
+
 def test_settings_say_all_that_decides_a_result(suite_file: Path, folder: str) -> None:
     plan = make_plan(load_suite(str(suite_file)), Overrides(tokenizer=folder, seed=9, **HERE), None)
     model = plan.settings["models"]["somebody"]  # type: ignore[index,call-overload]
@@ -116,6 +134,8 @@ def test_wrong_names_and_numbers_are_told(
         (("seed = 3", "sead = 3"), "sead"),
         (("seed = 3", "seed = = 3"), "not valid TOML"),
         (("chunk_tokens", "chunk_size"), "chunk_size"),
+        (("method_settings.memagent", "method_settings.memagnet"), "memagnet"),
+        (("seed = 3", "training_length = 0"), "training_length"),
         (("lengths = [4096]", "lengths = [1024]"), "twice"),
     ],
 )

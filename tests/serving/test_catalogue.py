@@ -40,6 +40,10 @@ def test_published_hosting_is_as_the_protocol_says():
     assert models["rl-memagent-7b"].concurrency == 256
     assert models["rl-memagent-7b"].memagent.chunk_tokens == 5000
     assert models["rl-memagent-7b"].memagent.context_cap is None
+    assert models["rl-memagent-7b"].budget("gru_mem") == {
+        "chunk_tokens": 5000,
+        "reply_tokens": 2048,
+    }
     assert models["qwen2.5-7b-instruct-yarn"].full_context.input_tokens == 120_000
     assert models["qwen2.5-7b-instruct-1m"].full_context.input_tokens == 990_000
     assert models["rl-memagent-7b"].sampling.temperature == 0.7
@@ -60,6 +64,15 @@ def test_an_unknown_name_lists_close_ones():
         find_model("xyzzy")
 
 
+def test_gru_mem_takes_the_memory_agents_budgets_where_it_has_none_of_its_own():
+    entry = find_model("pocket")
+    plain = entry.model_copy(update={"gru_mem": type(entry.gru_mem)()})
+
+    assert plain.budget("gru_mem") == {"chunk_tokens": 512, "reply_tokens": 128}
+    assert "memory_tokens" not in plain.budget("memagent")
+    assert plain.budget("retrieval") == {}
+
+
 def test_budgets_beyond_the_window_are_refused(tmp_path):
     file = tmp_path / "catalogue.toml"
     file.write_text(
@@ -68,6 +81,9 @@ def test_budgets_beyond_the_window_are_refused(tmp_path):
         "full_context = { input_tokens = 99, output_tokens = 2 }\n"
     )
     with pytest.raises(UsageError, match=r"model a.*99 \+ 2 tokens, the window has 100"):
+        load_catalogue(file)
+    file.write_text(file.read_text().replace("= 99", "= 9") + "gru_mem = { reply_tokens = 50 }\n")
+    with pytest.raises(UsageError, match=r"gru_mem takes 50 .* \+ 50 \(reply\) tokens, the window"):
         load_catalogue(file)
 
 

@@ -1,0 +1,84 @@
+"""From a suite and the flags on top of it to the cells of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TypeVar
+
+from benchmarks.store import Cell
+from benchmarks.suite import CellBlock, Suite
+from core.errors import UsageError
+
+T = TypeVar("T", str, int)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Flags that choose among a suite's cells, or add to them. None leaves all as it is.
+
+    What the suite has anywhere chooses among its blocks; what it has nowhere is put into
+    every block. So `--models pocket-base` keeps the blocks of that model with the methods
+    that they pair it with, and `--models mine` runs them all with another model.
+    """
+
+    models: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    tasks: tuple[str, ...] | None = None
+    lengths: tuple[int, ...] | None = None
+    samples: int | None = None
+
+
+def cells_of(suite: Suite, choice: Choice) -> tuple[Cell, ...]:
+    """The chosen cells, block by block, lengths before tasks, models and methods.
+
+    A cell that flags bring into several blocks has the samples of the first.
+
+    Raises:
+        UsageError: nothing is left.
+    """
+    known = [_full(suite, block) for block in suite.cells]
+    models = {name for block in known for name in block.models or ()}
+    methods = {name for block in known for name in block.methods or ()}
+    tasks = {name for block in known for name in block.tasks}
+    lengths = {length for block in known for length in block.lengths}
+    samples: dict[tuple[str, int, str, str], int] = {}
+    for block in known:
+        for key in _keys(
+            _kept(block.lengths, choice.lengths, lengths),
+            _kept(block.tasks, choice.tasks, tasks),
+            _kept(block.models or (), choice.models, models),
+            _kept(block.methods or (), choice.methods, methods),
+        ):
+            samples.setdefault(key, choice.samples or block.samples)
+    if not samples:
+        pairs = dict.fromkeys(
+            f"{', '.join(block.models or ())} with {', '.join(block.methods or ())}"
+            for block in known
+        )
+        raise UsageError(
+            f"suite {suite.name}: no cell is left, none of its blocks has all that the flags "
+            f"ask for. It runs {'; '.join(pairs)}."
+        )
+    return tuple(Cell(place, *key, count) for place, (key, count) in enumerate(samples.items()))
+
+
+def _full(suite: Suite, block: CellBlock) -> CellBlock:
+    """The block with the suite's models and methods where it names none."""
+    models, methods = block.models or suite.models, block.methods or suite.methods
+    return block.model_copy(update={"models": models, "methods": methods})
+
+
+def _kept(own: Sequence[T], wanted: Sequence[T] | None, known: set[T]) -> list[T]:
+    """What a block runs: those of its own that are wanted, then what no block has."""
+    if wanted is None:
+        return list(own)
+    return [x for x in own if x in wanted] + [x for x in wanted if x not in known]
+
+
+def _keys(
+    lengths: list[int], tasks: list[str], models: list[str], methods: list[str]
+) -> Iterator[tuple[str, int, str, str]]:
+    for length, task, model, method in product(lengths, tasks, models, methods):
+        yield task, length, method, model
