@@ -33,11 +33,13 @@ class Counts:
 
 
 class Progress:
-    """A context manager; `turn` and `sample` are told of each as it ends."""
+    """A context manager; `model` is told of each as it begins, `turn` and `sample` of each as
+    it ends."""
 
     def __init__(self, counts: Counts, console: Console | None = None) -> None:
         self.counts = counts
         self._console = console or Console(stderr=True)
+        self._model = ""
         self._live = Live(
             get_renderable=self.panel, console=self._console, refresh_per_second=2, transient=True
         )
@@ -57,6 +59,13 @@ class Progress:
         if self._console.is_terminal:
             self._live.stop()
         self._console.print(self.line(), highlight=False, soft_wrap=True)
+
+    def model(self, name: str, place: int, of: int, owed: int) -> None:
+        """The work on a model begins, the `place`-th of `of`, with `owed` samples to run."""
+        if of == 1:
+            return
+        self._model = f"model {place}/{of} {name}  "
+        self._console.print(f"{self._model}{owed} samples owed", highlight=False, soft_wrap=True)
 
     def turn(self, turn: Turn) -> None:
         """A turn came from the server."""
@@ -80,7 +89,7 @@ class Progress:
         c = self.counts
         elapsed = max(time.monotonic() - c.started, 1e-6)
         return (
-            f"cells {c.cells_done}/{c.cells}  samples {c.done}/{c.samples}  "
+            f"{self._model}cells {c.cells_done}/{c.cells}  samples {c.done}/{c.samples}  "
             f"{c.turns / elapsed:.1f} turns/s  {c.tokens / elapsed:,.0f} tokens/s  "
             f"errors {c.errors}  left {self._left(elapsed)}"
         )

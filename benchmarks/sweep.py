@@ -77,8 +77,9 @@ def sweep(plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]) 
         store.begin_session(provenance(command_line()), datetime.now(UTC).isoformat("T", "seconds"))
         jobs = {name: _owed(plan, name, store) for name in plan.models}
         with Progress(_counts(plan, store, jobs)) as progress:
-            for name, model in plan.models.items():
+            for place, (name, model) in enumerate(plan.models.items(), 1):
                 if jobs[name]:
+                    progress.model(name, place, len(plan.models), len(jobs[name]))
                     with server(model) as client:
                         run = _Run(plan, model, store, progress, limits[name])
                         asyncio.run(run.all(jobs[name], client))

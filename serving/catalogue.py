@@ -162,14 +162,15 @@ class ModelEntry(_Settings):
         if missing or not any(folder.glob("*.safetensors")):
             raise DataMissing(
                 f"model {self.name}: {folder} holds no "
-                f"{', '.join(missing) or '*.safetensors'}. It is made by "
-                "`python run.py train warmstart`, and comes with a clone of the repository."
+                f"{', '.join(missing) or '*.safetensors'}. The embedded models come with a "
+                "clone of the repository; `python run.py train --help` says how they are made."
             )
         return str(folder)
 
 
 def load_catalogue(path: Path = CATALOGUE_FILE) -> dict[str, ModelEntry]:
-    """All models by name. Tables of [defaults] fill in what an entry leaves out.
+    """All models by name. What an entry leaves out is taken from the entry that its `like`
+    names, if any, then from [defaults].
 
     Raises:
         UsageError: the file is not valid; the text names the entry and the field.
@@ -181,10 +182,15 @@ def load_catalogue(path: Path = CATALOGUE_FILE) -> dict[str, ModelEntry]:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"the catalogue of models {path} is not valid TOML: {error}") from error
     defaults = data.get("defaults", {})
+    tables: dict[str, dict[str, Any]] = data.get("models", {})
     entries: dict[str, ModelEntry] = {}
-    for name, table in data.get("models", {}).items():
+    for name, table in tables.items():
+        like = table.pop("like", name)
+        if like not in entries and like != name:
+            raise UsageError(f"{path}, model {name}: like = {like!r} names no model above it")
+        tables[name] = {**tables[like], **table}
         try:
-            entries[name] = ModelEntry.model_validate({**defaults, "name": name, **table})
+            entries[name] = ModelEntry.model_validate({**defaults, "name": name, **tables[name]})
         except ValidationError as error:
             faults = "; ".join(
                 f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".lstrip(": ")

@@ -82,6 +82,35 @@ def run(plan: Plan, run_dir: Path, reader: Reader) -> list[LedgerRow]:
     return sweep(plan, run_dir, server, {"m": Limits(concurrency=2)})
 
 
+def test_models_run_one_after_another_and_a_stop_between_them_loses_nothing(
+    tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = plan_of(tokenizer)
+    other = tuple(replace(c, id=c.id + len(one.cells), model="n") for c in one.cells)
+    models = {"m": one.models["m"], "n": replace(one.models["m"], name="n")}
+    plan = replace(one, cells=one.cells + other, models=models)
+    served: list[str] = []
+    broken = {"n"}
+
+    @contextmanager
+    def server(model: ModelPlan) -> Iterator[Any]:
+        served.append(model.name)
+        if model.name in broken:
+            raise ServerDied("did not start")
+        yield Reader()
+
+    limits = {name: Limits(concurrency=2) for name in models}
+    with pytest.raises(ServerDied):
+        sweep(plan, tmp_path, server, limits)
+    broken.clear()
+    rows = sweep(plan, tmp_path, server, limits)
+    assert served == ["m", "n", "n"]
+    assert [row.cell.model for row in rows] == ["m"] * 3 + ["n"] * 3
+    assert all(row.owed == 0 for row in rows)
+    assert [row.scores for row in rows[:3]] == [row.scores for row in rows[3:]]
+    assert "model 2/2 n  9 samples owed" in capsys.readouterr().err
+
+
 def results(run_dir: Path) -> list[tuple[Any, ...]]:
     with Store.read(run_dir) as store:
         return [

@@ -57,6 +57,22 @@ def test_pocket_is_greedy_and_its_budgets_fill_its_window():
     assert pocket.cpu is not None
 
 
+def test_an_entry_may_be_like_one_above_it(tmp_path):
+    file = tmp_path / "catalogue.toml"
+    budgets = (
+        "memagent = { chunk_tokens = 50, memory_tokens = 10, reply_tokens = 10 }\n"
+        "full_context = { input_tokens = 90, output_tokens = 10 }\n"
+    )
+    like = '[models.b]\nlike = "a"\nsource = "x/z"\nconcurrency = 2\n'
+    file.write_text('[models.a]\nsource = "x/y"\nwindow_tokens = 100\n' + budgets + like)
+    first, second = load_catalogue(file).values()
+    same = {"name": "b", "source": "x/z", "concurrency": 2}
+    assert second == first.model_copy(update=same)
+    file.write_text(like)
+    with pytest.raises(UsageError, match="model b: like = 'a' names no model above it"):
+        load_catalogue(file)
+
+
 def test_an_unknown_name_lists_close_ones():
     with pytest.raises(UsageError, match=r"Did you mean .*rl-memagent-7b"):
         find_model("RL-MemAgent-7B")
@@ -97,5 +113,5 @@ def test_a_broken_catalogue_is_a_usage_error(tmp_path, text):
 
 def test_a_missing_local_model_says_how_it_is_made():
     entry = find_model("pocket").model_copy(update={"source": "./checkpoints/none"})
-    with pytest.raises(DataMissing, match=r"config\.json.*train warmstart"):
+    with pytest.raises(DataMissing, match=r"config\.json.*run.py train"):
         _ = entry.location
