@@ -1,0 +1,123 @@
+"""Recipes: the published values, inheritance, and errors that name the field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import UsageError
+from serving.catalogue import find_model
+from tasks.registry import find_task
+from training.rl.loss import LossSettings
+from training.rl.recipe import RlRecipe, load_rl_recipe, recipe_json, rl_preset_names
+
+PUBLISHED = {
+    "chunk_tokens": 5000,
+    "group_size": 16,
+    "learning_rate": 1e-6,
+    "warmup_steps": 20,
+    "loss": LossSettings(clip_low=0.2, clip_high=0.2, kl_beta=1e-3),
+    "normalize_std": False,
+    "dynamic_sampling": False,
+    "overlong": None,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "answer_form": "boxed",
+    "old_logprobs": "trainer",
+    "engine": "vllm",
+}
+
+
+def check(name: str, **expected: object) -> None:
+    recipe = load_rl_recipe(name)
+    got = {key: getattr(recipe, key) for key in PUBLISHED | expected}
+    assert got == PUBLISHED | expected
+    validation = recipe.validation
+    assert (validation.temperature, validation.top_p) == (1.0, 0.7)
+    assert validation.samples_per_question == 4
+    assert [task.lengths for task in recipe.tasks] == [(28_000,)]
+
+
+def test_memagent_presets_hold_the_published_values() -> None:
+    memagent = {"method": "memagent", "reply_tokens": 1024, "answer_tokens": 1024}
+    check("memagent-7b", **memagent, groups=128, mini_batches=16, model="qwen2.5-7b-instruct")
+    check("memagent-14b", **memagent, groups=256, mini_batches=16, model="qwen2.5-14b-instruct")
+
+
+def test_the_grumem_preset_holds_the_published_values() -> None:
+    check(
+        "grumem",
+        method="gru_mem",
+        reply_tokens=2048,
+        answer_tokens=2048,
+        groups=128,
+        mini_batches=1,
+        alpha=0.9,
+    )
+
+
+def test_pocket_presets_extend_one_another() -> None:
+    pocket = load_rl_recipe("pocket")
+    gru = load_rl_recipe("pocket-grumem")
+    assert gru == pocket.model_copy(update={"name": "pocket-grumem", "method": "gru_mem"})
+    assert load_rl_recipe("pocket-memagent").method == "memagent"
+    assert (pocket.engine, pocket.old_logprobs, pocket.share_prefixes) == ("torch", "engine", True)
+
+
+@pytest.mark.parametrize("name", rl_preset_names())
+def test_every_preset_names_what_exists_and_comes_back_from_json(name: str) -> None:
+    recipe = load_rl_recipe(name)
+    for share in (*recipe.tasks, *recipe.validation.tasks):
+        assert find_task(share.name).match != "summary"
+    if not recipe.model.startswith("pocket"):
+        assert find_model(recipe.model).name == recipe.model
+    assert RlRecipe.model_validate_json(recipe_json(recipe)) == recipe
+
+
+def test_the_rate_warms_up_and_stays() -> None:
+    recipe = load_rl_recipe("memagent-7b")
+    rates = [recipe.rate_at(step) for step in (0, 9, 19, 20, 5000)]
+    assert rates == pytest.approx([5e-8, 5e-7, 1e-6, 1e-6, 1e-6])
+    assert recipe.model_copy(update={"warmup_steps": 0}).rate_at(0) == 1e-6
+
+
+def write(folder: Path, text: str, name: str = "mine.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_may_extend_a_preset_or_a_file_beside_it(tmp_path: Path) -> None:
+    write(tmp_path, 'extends = "pocket"\ngroups = 4\n[loss]\nclip_high = 0.28\n', "base.toml")
+    mine = load_rl_recipe(write(tmp_path, 'extends = "base.toml"\nseed = 7\n'))
+    assert (mine.name, mine.groups, mine.seed, mine.group_size) == ("mine", 4, 7, 8)
+    assert mine.loss == LossSettings(clip_low=0.2, clip_high=0.28, kl_beta=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("learning_rat = 1.0", "learning_rat: Extra inputs"),
+        ("[loss]\nclip = 0.1", "loss.clip: Unexpected keyword"),
+        ("[validation]\never = 1", "validation.ever: Extra inputs"),
+        ("[[tasks]]\nname = 'vt'", "tasks.0.lengths: Field required"),
+        ("group_size = 1", "group_size: Input should be greater than or equal to 2"),
+        ("mini_batches = 3", "groups is 16, mini_batches 3"),
+        ("[loss]\nclip_low = 1.0", "expected 0 <= clip_low < 1"),
+        ("overlong = {limit = 10, cache = 11}", "overlong.cache is above"),
+        ("groups = ", "not valid TOML"),
+    ],
+)
+def test_a_wrong_field_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path, f'extends = "pocket"\n{text}\n')
+    with pytest.raises(UsageError, match=message) as caught:
+        load_rl_recipe(path)
+    assert str(path) in str(caught.value)
+
+
+def test_unknown_recipes_and_circles_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="one of: grumem, memagent-14b"):
+        load_rl_recipe("no-such")
+    with pytest.raises(UsageError, match="extends itself"):
+        load_rl_recipe(write(tmp_path, 'extends = "mine.toml"\n'))

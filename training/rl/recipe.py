@@ -1,0 +1,199 @@
+"""The recipe of an RL run: one TOML file holds all that decides the weights.
+
+The presets beside this file: `memagent-7b`, `memagent-14b` and `grumem` are the published
+values (PROTOCOL 4; what the papers do not say is marked there as an assumption), `pocket-*`
+train the pocket model on two cores. A recipe may say `extends = "pocket"`: it then gives only
+what differs, tables merged key by key, lists replaced.
+
+    extends = "pocket"
+    method = "gru_mem"
+    alpha = 0.9
+    [loss]
+    clip_high = 0.28
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from core.errors import UsageError
+from core.types import AnswerForm
+from training.rl.loss import LossSettings
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskShare(_Part):
+    """A task, the lengths in tokens it is drawn at (equally often), and its share of the
+    prompts relative to the others."""
+
+    name: str
+    lengths: tuple[int, ...] = Field(min_length=1)
+    weight: float = Field(default=1.0, gt=0)
+
+
+class Overlong(_Part):
+    """DAPO's soft overlong punishment: see `training.rl.advantages.overlong_penalty`."""
+
+    limit: int = Field(ge=1)
+    cache: int = Field(ge=1)
+
+
+class Validation(_Part):
+    """Every `every` steps: `samples` questions of each task and length, each asked
+    `samples_per_question` times."""
+
+    every: int = Field(ge=1)
+    samples: int = Field(ge=1)
+    samples_per_question: int = Field(default=1, ge=1)
+    temperature: float = Field(default=1.0, ge=0)
+    top_p: float = Field(default=0.7, gt=0, le=1)
+    tasks: tuple[TaskShare, ...] = Field(min_length=1)
+
+
+class RlRecipe(_Part):
+    """A recipe, checked. `name` is the file's, unless that says another.
+
+    model: a name in the catalogue, or a folder. chunk_tokens, reply_tokens, answer_tokens:
+    of a chunk, and the budgets of a memory turn's and the answer turn's reply.
+    groups: prompts a step; group_size: rollouts a prompt (G). mini_batches: optimizer updates
+    a step, each on groups / mini_batches prompts. learning_rate: see `rate_at`.
+
+    normalize_std, dynamic_sampling, overlong: the options of GRPO and DAPO that the papers
+    here leave off. max_refills: how often dynamic sampling may draw again for a step.
+    alpha: weight of the trajectory's part in GRU-Mem's advantages (method gru_mem only).
+    old_logprobs: pi_old as the engine sampled it, or computed again by the trainer (verl).
+    micro_batch_tokens: of one forward and backward. share_prefixes: pack replies to the same
+    prompt behind one copy of it.
+    """
+
+    name: str
+    seed: int = 0
+    method: Literal["memagent", "gru_mem"]
+    model: str
+    chunk_tokens: int = Field(ge=1)
+    reply_tokens: int = Field(ge=1)
+    answer_tokens: int = Field(ge=1)
+    answer_form: AnswerForm
+
+    tasks: tuple[TaskShare, ...] = Field(min_length=1)
+    groups: int = Field(ge=1)
+    group_size: int = Field(ge=2)
+    mini_batches: int = Field(ge=1)
+    steps: int = Field(ge=1)
+    temperature: float = Field(default=1.0, gt=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+
+    learning_rate: float = Field(gt=0)
+    warmup_steps: int = Field(ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    clip_norm: float = Field(default=1.0, gt=0)
+
+    loss: LossSettings = LossSettings()
+    normalize_std: bool = False
+    dynamic_sampling: bool = False
+    max_refills: int = Field(default=2, ge=0)
+    overlong: Overlong | None = None
+    alpha: float = Field(default=0.9, ge=0, le=1)
+
+    validation: Validation
+
+    engine: Literal["torch", "vllm"]
+    old_logprobs: Literal["engine", "trainer"]
+    precision: Literal["bfloat16", "float32"]
+    gradient_checkpointing: bool = False
+    micro_batch_tokens: int = Field(ge=1)
+    share_prefixes: bool = False
+    save_every: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.groups % self.mini_batches:
+            raise ValueError(
+                f"groups is {self.groups}, mini_batches {self.mini_batches}; expected a divisor"
+            )
+        if self.overlong is not None and self.overlong.cache > self.overlong.limit:
+            raise ValueError(f"overlong.cache is above overlong.limit ({self.overlong.limit})")
+        loss = self.loss
+        if not (0 <= loss.clip_low < 1 and loss.clip_high >= 0 and loss.kl_beta >= 0):
+            raise ValueError(f"loss is {loss}; expected 0 <= clip_low < 1, the others 0 or more")
+        return self
+
+    def rate_at(self, step: int) -> float:
+        """Learning rate of all updates of a step (from 0): linear warm-up, then constant. The
+        first step already moves (verl's starts from a rate of 0)."""
+        rise = (step + 1) / self.warmup_steps if self.warmup_steps else 1.0
+        return self.learning_rate * min(1.0, rise)
+
+
+def rl_preset_names() -> list[str]:
+    """Names of the recipes that come with the project."""
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def load_rl_recipe(name_or_path: str | Path) -> RlRecipe:
+    """Reads a preset by name, or a recipe from a path that ends in .toml.
+
+    Raises:
+        UsageError: no such recipe, or a file that is not one; names the line or field.
+    """
+    path = _path_of(str(name_or_path), beside=Path())
+    try:
+        return RlRecipe.model_validate({"name": path.stem, **_read(path, ())})
+    except ValidationError as error:
+        raise UsageError(f"{path}: {_explained(error)}") from error
+
+
+def recipe_json(recipe: RlRecipe) -> str:
+    """The recipe in full, as JSON; `RlRecipe.model_validate_json` reads it back."""
+    return recipe.model_dump_json(indent=1) + "\n"
+
+
+def _path_of(name: str, beside: Path) -> Path:
+    path = beside / name if name.endswith(".toml") else PRESETS / f"{name}.toml"
+    if not path.is_file():
+        raise UsageError(
+            f"recipe {name!r}: not known; give a path that ends in .toml, or one of: "
+            f"{', '.join(rl_preset_names())}"
+        )
+    return path
+
+
+def _read(path: Path, extended_by: tuple[Path, ...]) -> dict[str, Any]:
+    """The file's fields, laid over those of the recipe that it extends."""
+    if path.resolve() in extended_by:
+        raise UsageError(f"{path}: extends itself, through {len(extended_by)} files")
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not valid TOML: {error}") from error
+    base = fields.pop("extends", None)
+    if base is None:
+        return fields
+    return _merged(_read(_path_of(str(base), path.parent), (*extended_by, path.resolve())), fields)
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            value = _merged(below, value)
+        merged[key] = value
+    return merged
+
+
+def _explained(error: ValidationError) -> str:
+    wrong = ((".".join(map(str, e["loc"])), e["msg"]) for e in error.errors())
+    return "; ".join(f"{place}: {message}" if place else message for place, message in wrong)
