@@ -123,6 +123,8 @@ class RlRecipe(_Part):
             raise ValueError(
                 f"groups is {self.groups}, mini_batches {self.mini_batches}; expected a divisor"
             )
+        if self.method == "gru_mem" and self.answer_form != "boxed":
+            raise ValueError("answer_form: GRU-Mem answers in boxed form (PROTOCOL 1.2)")
         if self.overlong is not None and self.overlong.cache > self.overlong.limit:
             raise ValueError(f"overlong.cache is above overlong.limit ({self.overlong.limit})")
         loss = self.loss

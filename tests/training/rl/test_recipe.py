@@ -60,7 +60,8 @@ def test_the_grumem_preset_holds_the_published_values() -> None:
 def test_pocket_presets_extend_one_another() -> None:
     pocket = load_rl_recipe("pocket")
     gru = load_rl_recipe("pocket-grumem")
-    assert gru == pocket.model_copy(update={"name": "pocket-grumem", "method": "gru_mem"})
+    differs = {"name": "pocket-grumem", "method": "gru_mem", "answer_form": "boxed"}
+    assert gru == pocket.model_copy(update=differs)
     assert load_rl_recipe("pocket-memagent").method == "memagent"
     assert (pocket.engine, pocket.old_logprobs, pocket.share_prefixes) == ("torch", "engine", True)
 
@@ -103,6 +104,7 @@ def test_a_file_may_extend_a_preset_or_a_file_beside_it(tmp_path: Path) -> None:
         ("[validation]\never = 1", "validation.ever: Extra inputs"),
         ("[[tasks]]\nname = 'vt'", "tasks.0.lengths: Field required"),
         ("group_size = 1", "group_size: Input should be greater than or equal to 2"),
+        ("method = 'gru_mem'", "answer_form: GRU-Mem answers in boxed form"),
         ("mini_batches = 3", "groups is 16, mini_batches 3"),
         ("[loss]\nclip_low = 1.0", "expected 0 <= clip_low < 1"),
         ("overlong = {limit = 10, cache = 11}", "overlong.cache is above"),
