@@ -6,7 +6,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from core.tokens import BLOCK_CHARS, Tokenizer
 from core.types import Evidence
@@ -48,20 +48,15 @@ class Context:
         return _stripped(self._raw_blocks())
 
     def _raw_blocks(self) -> Iterator[str]:
-        batch: list[str] = []
-        size = 0
-        first = True
-        for piece in self.pieces:
-            if not first:
-                batch.append(self.separator)
-            first = False
-            batch.append(piece)
-            size += len(piece) + len(self.separator)
-            if size >= BLOCK_CHARS:
-                yield "".join(batch)
-                batch, size = [], 0
-        if batch:
-            yield "".join(batch)
+        pieces = iter(self.pieces)
+        taken = 1
+        before = ""
+        while batch := list(islice(pieces, taken)):
+            block = before + self.separator.join(batch)
+            yield block
+            before = self.separator
+            # As many pieces as make a block, by the last ones, and at most twice as many.
+            taken = min(max(BLOCK_CHARS * taken // (len(block) + 1), 1), 2 * taken)
 
     def tokens(self, tokenizer: Tokenizer) -> Iterator[list[int]]:
         """Ids of the whole text, a list a block."""

@@ -38,8 +38,9 @@ from core.tokens import Tokenizer
 from core.types import Json, Match, Problem, Sample
 from tasks.corpora import Corpora, Words
 from tasks.measure import Meter, meter, too_short
+from tasks.remembered import RememberedCounts
 from tasks.task import sample_id, sample_rng
-from tasks.wordlists import WordList, shuffled
+from tasks.wordlists import Numbers, WordList, numbering_tokens, shuffled, shuffled_before
 from tasks.words import lexicon
 
 INSTRUCTION = (
@@ -56,8 +57,9 @@ REPEATS = {False: (30, 3), True: (6, 1)}
 EXAMPLE = {False: (40, 10, 3), True: (20, 3, 1)}
 """Short or not -> words, and how often the common and the other ones stand."""
 
-BLOCK_WORDS = 512
-"""Words whose tokens are counted at a time."""
+LEAST_ENTRY_TOKENS = 2
+LEAST_BLOCK = 64
+"""Words are counted so many at a time at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +149,14 @@ class CommonWords:
         """The fullest list of the length, in random order."""
         room = length - self.generation_tokens - around
         repeats = self._repeats(length < SHORT)
-        words, order = _plain_words(), shuffled(rng, np.arange(len(_plain_words().words)))
+        # An entry is two tokens at least, so no more words than these can be needed.
+        most = self.common + max(room, 0) // (LEAST_ENTRY_TOKENS * repeats[1]) + 1
+        words = _plain_words()
+        order = shuffled(rng, np.arange(len(words.words)))
         ends = self._ends(words, order, repeats, room, measure)
         if ends[-1] <= room:
             words = corpora.english_words()
-            order = shuffled(rng, np.arange(len(words.words)))
+            order = shuffled(rng, np.arange(len(words.words)), first=most)
             ends = self._ends(words, order, repeats, room, measure)
         if ends[-1] <= room:
             raise UsageError(
@@ -168,7 +173,7 @@ class CommonWords:
         drawn = rng.randrange(max(_within(ends, room), 1))
         for last in (drawn, 0):
             word = words.words[order[which[last]]]
-            newline = measure.line(f" {word}\n") - measure.count(f" {word}")
+            newline = measure.newline_after(word)
             entries = _within(ends, room - newline)
             if last < entries:
                 break
@@ -177,12 +182,11 @@ class CommonWords:
             least = length - room + int(ends[least - 1]) + newline
             raise too_short(self.name, length, least, measure.tokenizer)
         which = which[:entries]
-        mixed = np.append(shuffled(rng, np.delete(which, last)), which[last])
-        used = [words.words[number] for number in order[: int(which[-1]) + 1]]
+        used = _array(words)[order[: int(which[-1]) + 1]]
         return Hay(
             words,
-            WordList(np.array(used, dtype=object), mixed, numbered=True),
-            tuple(used[: self.common]),
+            WordList(used, shuffled_before(rng, which, last), numbered=True),
+            tuple(used[: self.common].tolist()),
             int(ends[entries - 1]),
             newline,
             int(np.count_nonzero(which == which[-1])),
@@ -191,11 +195,11 @@ class CommonWords:
     def _ends(
         self,
         words: Words,
-        order: NDArray[np.int64],
+        order: Numbers,
         repeats: tuple[int, int],
         room: int,
         measure: Meter,
-    ) -> NDArray[np.int64]:
+    ) -> Numbers:
         """Tokens of lists of 1, 2, ... entries, up to one that `room` does not hold, or to the
         last word. Order within a list does not matter: each number comes once in any."""
         many, few = repeats
@@ -203,12 +207,13 @@ class CommonWords:
         taken = [np.repeat(costs.of(order[: self.common]), many)]
         tokens, entries, place = int(taken[0].sum()), len(taken[0]), self.common
         while place < len(order):
-            block = order[place : place + BLOCK_WORDS]
-            place += len(block)
-            taken.append(np.repeat(costs.of(block), few))
-            tokens, entries = tokens + int(taken[-1].sum()), entries + len(taken[-1])
-            if tokens + int(numbering_tokens(measure, entries)[-1]) > room:
+            left = room - tokens - int(numbering_tokens(measure, entries)[-1])
+            if left < 0 and place > self.common:
                 break
+            more = max(left * entries // ((room - left) * few), LEAST_BLOCK)
+            taken.append(np.repeat(costs.of(order[place : place + more]), few))
+            tokens, entries = tokens + int(taken[-1].sum()), entries + len(taken[-1])
+            place += more
         return np.cumsum(np.concatenate(taken)) + numbering_tokens(measure, entries)
 
     def _worked_example(self, rng: random.Random, short: bool) -> str:
@@ -229,36 +234,6 @@ def numbered(words: Sequence[str]) -> str:
     return " ".join(f"{number}. {word}" for number, word in enumerate(words, 1))
 
 
-def numbering_tokens(measure: Meter, count: int) -> NDArray[np.int64]:
-    """Tokens of all the numbers of lists of 1, 2, ... `count` entries, without the words."""
-    return _numbering_tokens(measure, 1 << max(count - 1, 1).bit_length())[:count]
-
-
-@lru_cache(maxsize=32)
-def _numbering_tokens(measure: Meter, count: int) -> NDArray[np.int64]:
-    costs = _costs_by_digits(measure, count)
-    if costs is None:
-        costs = measure.spaced([f"{number}." for number in range(1, count + 1)])
-    costs[0] = measure.count("1.")
-    return np.cumsum(costs)
-
-
-def _costs_by_digits(measure: Meter, count: int) -> NDArray[np.int64] | None:
-    """Tokens of " 1.", " 2.", ..., where each digit beyond two costs the same."""
-    split = measure.tokenizer.splits_between
-    pairs = [(a, b) for a in "123456789" for b in "0123456789"]
-    one = {measure.count(f" {a}.") for a, _ in pairs}
-    two = {measure.count(f" {a}{b}.") for a, b in pairs}
-    each = measure.digit_tokens
-    if each is None or len(one | two) > 2 or not all(split(f" {a}", f"{b}.") for a, b in pairs):
-        return None
-    costs = np.full(count, one.pop(), dtype=np.int64)
-    costs[9:] = two.pop()
-    for digits in range(3, len(str(count)) + 1):
-        costs[10 ** (digits - 1) - 1 :] += each
-    return costs
-
-
 class _Costs:
     """Tokens of words, each after a space, counted when first asked for."""
 
@@ -267,18 +242,18 @@ class _Costs:
         self._measure = measure
         self._known = _word_tokens(words, measure)
 
-    def of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        unknown = numbers[self._known[numbers] < 0]
-        if len(unknown):
-            texts = [self._words[number] for number in unknown]
-            self._known[unknown] = self._measure.spaced(texts)
-        return self._known[numbers].astype(np.int64)
+    def of(self, numbers: Numbers) -> Numbers:
+        return self._known.of(numbers, self._count).astype(np.int64)
+
+    def _count(self, numbers: Sequence[int]) -> Numbers:
+        return self._measure.spaced([self._words[number] for number in numbers])
 
 
 @lru_cache(maxsize=8)
-def _word_tokens(words: Words, measure: Meter) -> NDArray[np.int32]:
-    """Counts of the list's words, filled as they are asked for; -1 is not yet."""
-    return np.full(len(words.words), -1, dtype=np.int32)
+def _word_tokens(words: Words, measure: Meter) -> RememberedCounts:
+    return RememberedCounts(
+        "words after a space", words.fingerprint, len(words.words), measure.tokenizer
+    )
 
 
 @cache
@@ -289,6 +264,11 @@ def _plain_words() -> Words:
     return Words(tuple(sorted(words)), lists.fingerprint)
 
 
-def _within(ends: NDArray[np.int64], room: int) -> int:
+@lru_cache(maxsize=4)
+def _array(words: Words) -> NDArray[np.object_]:
+    return np.array(words.words, dtype=object)
+
+
+def _within(ends: Numbers, room: int) -> int:
     """How many entries fit."""
     return int(np.searchsorted(ends, room, side="right"))

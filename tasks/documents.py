@@ -27,19 +27,16 @@ questions are those left after a filter that needs a model (PROTOCOL 2.5).
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from core.context import Context
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Evidence, Json, Match, Problem, Sample
 from tasks.corpora import Corpora, Pool, Question
+from tasks.drawn_documents import fill_with_documents, take_documents
 from tasks.lines import LazyLines
 from tasks.measure import Meter, meter, too_short
 from tasks.task import check_depth, parameters_of, sample_id, sample_rng
@@ -63,6 +60,9 @@ PUBLISHED_DOCUMENTS = {
     3_500_000: 25_600,
 }
 """MemAgent's nominal lengths in tokens, and the number of documents that makes them."""
+
+FILLING = "2"
+"""Part of the ids. 1 stopped at the first document that did not fit."""
 
 
 class NumberedDocuments(LazyLines):
@@ -130,18 +130,23 @@ class DocumentQuestions:
         measure = meter(tokenizer)
         around = measure.line_once(BEFORE) + measure.count_once(after.lstrip("\n") + ANSWER_PREFIX)
         room = length - self.generation_tokens - around
+        # Drawn first: where the documents stand does not depend on how many were looked at.
+        places_rng = random.Random(rng.getrandbits(128))
+        if self.same_places:
+            places_rng = sample_rng(self.name, self.parameters, length, seed, 0)
         chosen, tokens = self._choose(rng, pool, question, room, length, measure)
         if self.documents is None and tokens > room:
             raise too_short(self.name, length, length - room + tokens, tokenizer)
-        places_rng = rng
-        if self.same_places:
-            places_rng = sample_rng(self.name, self.parameters, length, seed, 0)
         order = self._arrange(places_rng, question, chosen)
         pieces = NumberedDocuments(pool, order)
         place_of = {document: place for place, document in enumerate(order)}
         end = pieces[-1].rstrip()
         newlines = measure.line_once(pieces[-1] + "\n\n") - measure.count_once(end)
-        materials = {"tokenizer": tokenizer.fingerprint, self.corpus: pool.fingerprint}
+        materials = {
+            "tokenizer": tokenizer.fingerprint,
+            self.corpus: pool.fingerprint,
+            "filling": FILLING,
+        }
         return Sample(
             id=sample_id(self.name, self.parameters, length, seed, index, materials),
             task=self.name,
@@ -186,33 +191,32 @@ class DocumentQuestions:
     ) -> tuple[list[int], int]:
         """The documents of the haystack and their tokens with headings. The golds are always
         among them, the other own ones as far as there is room."""
-        wanted = PUBLISHED_DOCUMENTS.get(length) if self.documents == "published" else None
-        if isinstance(self.documents, int):
-            wanted = self.documents
-        if self.documents is not None and (wanted is None or wanted < len(question.golds)):
+        if self.documents is None:
+            chosen, tokens, full = fill_with_documents(rng, pool, question, room, measure)
+        else:
+            wanted = self._wanted(length, question)
+            chosen, tokens = take_documents(rng, pool, question, wanted, measure)
+            full = len(chosen) == wanted
+        if full or self.whole_corpus_at_most:
+            return chosen, tokens
+        raise UsageError(
+            f"{self.name}: length {length} needs more than the {len(pool.documents)} documents "
+            f"of the corpus, which make {length - room + tokens} tokens: ask for at most that, "
+            f"give a larger {self.corpus} file, or take the whole corpus where it ends, with "
+            f"{self.name}@whole_corpus_at_most=true"
+        )
+
+    def _wanted(self, length: int, question: Question) -> int:
+        wanted = self.documents
+        if wanted == "published":
+            wanted = PUBLISHED_DOCUMENTS.get(length)
+        if wanted is None or wanted < len(question.golds):
             raise UsageError(
                 f"{self.name}: length {length}, {wanted} documents; expected at least the "
                 f"{len(question.golds)} gold ones, and for published numbers one of the "
                 f"lengths {', '.join(map(str, PUBLISHED_DOCUMENTS))}"
             )
-        cost = _Costs(pool, measure)
-        chosen: list[int] = []
-        tokens = 0
-        for document in _drawn(rng, pool, question):
-            more = cost.of(len(chosen) + 1, document)
-            if len(chosen) >= len(question.golds) and (
-                tokens + more > room if wanted is None else len(chosen) == wanted
-            ):
-                return chosen, tokens
-            chosen.append(document)
-            tokens += more
-        if self.whole_corpus_at_most or len(chosen) == wanted or tokens == room:
-            return chosen, tokens
-        raise UsageError(
-            f"{self.name}: length {length} needs more than the {len(pool.documents)} documents "
-            f"of the corpus, which make {length - room + tokens} tokens: ask for at most that, "
-            f"or give a larger {self.corpus} file"
-        )
+        return wanted
 
     def _arrange(
         self, rng: random.Random, question: Question, chosen: Sequence[int]
@@ -237,48 +241,6 @@ class DocumentQuestions:
 def heading(number: int) -> str:
     """The line above a document."""
     return f"Document {number}:\n"
-
-
-def _drawn(rng: random.Random, pool: Pool, question: Question) -> Iterator[int]:
-    """The golds, the question's other own documents, then the near ones at random, then the
-    rest at random."""
-    yield from dict.fromkeys(question.golds + question.own)
-    taken = set(question.own)
-    near = [document for document in dict.fromkeys(question.near) if document not in taken]
-    rng.shuffle(near)
-    yield from near
-    taken.update(near)
-    # A shuffle that is carried only as far as it is asked for.
-    moved: dict[int, int] = {}
-    last = len(pool.documents)
-    for first in range(last):
-        other = rng.randrange(first, last)
-        document = moved.get(other, other)
-        moved[other] = moved.pop(first, first)
-        if document not in taken:
-            yield document
-
-
-class _Costs:
-    """Tokens of a document under its number, with the blank line after it."""
-
-    def __init__(self, pool: Pool, measure: Meter) -> None:
-        self._pool = pool
-        self._measure = measure
-        self._known = _document_tokens(pool, measure)
-
-    def of(self, number: int, document: int) -> int:
-        tokens = int(self._known[document])
-        if tokens < 0:
-            text = f":\n{self._pool.documents[document]}\n\n"
-            tokens = self._known[document] = self._measure.line_once(text)
-        return tokens + self._measure.count(f"Document {number}")
-
-
-@lru_cache(maxsize=8)
-def _document_tokens(pool: Pool, measure: Meter) -> NDArray[np.int32]:
-    """Counts of the pool's documents, filled as they are asked for; -1 is not yet."""
-    return np.full(len(pool.documents), -1, dtype=np.int32)
 
 
 def _evidence(

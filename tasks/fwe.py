@@ -43,7 +43,7 @@ from core.types import Json, Match, Problem, Sample
 from tasks.corpora import Corpora
 from tasks.measure import Meter, meter, too_short
 from tasks.task import sample_id, sample_rng
-from tasks.wordlists import WordList, shuffled
+from tasks.wordlists import WordList, shuffled_before
 
 INSTRUCTION = (
     "Read the following coded text and track the frequency of each coded word. Find the three "
@@ -146,7 +146,7 @@ class FrequentWords:
         draft = _counts_within(costs, every, room)
         drawn = _weighted(rng, draft)
         for last in (drawn, 0):
-            newline = measure.line_once(f" {words[last]}\n") - measure.count_once(f" {words[last]}")
+            newline = measure.newline_after(words[last])
             counts = _counts_within(costs, every, room - newline)
             if counts[last]:
                 break
@@ -155,9 +155,8 @@ class FrequentWords:
         if counts[0] < enough:
             least = int(costs @ (enough // every).astype(np.int64)) + newline
             raise too_short(self.name, length, length - room + least, measure.tokenizer)
-        others = counts.copy()
-        others[last] -= 1
-        order = np.append(shuffled(rng, np.repeat(np.arange(len(words)), others)), last)
+        which = np.repeat(np.arange(len(words)), counts)
+        order = shuffled_before(rng, which, int(np.searchsorted(which, last)))
         return Hay(
             WordList(np.array(words, dtype=object), order),
             tuple(words[GOLD_RANKS]),

@@ -67,6 +67,10 @@ class Meter:
         """`line` of a text that will not be asked for again."""
         return self.tokenizer.count(text + FOLLOWER) - self.count(FOLLOWER)
 
+    def newline_after(self, word: str) -> int:
+        """What a newline after ` word` adds to its tokens, before a visible character."""
+        return self.line(f" {word}\n") - self.count(" " + word)
+
     def spaced(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Tokens of each text after a space, all counted in one pass over them joined.
 
@@ -136,12 +140,7 @@ def meter(tokenizer: Tokenizer) -> Meter:
 def edge_tokens(meter: Meter, first: str, last: str) -> int:
     """What a context joined by spaces takes beside the sum of its pieces, each counted after
     a space: its first piece has none, and a newline follows its last."""
-    return (
-        meter.count(first)
-        - meter.count(" " + first)
-        + meter.line(f" {last}\n")
-        - meter.count(" " + last)
-    )
+    return meter.count(first) - meter.count(" " + first) + meter.newline_after(last)
 
 
 def too_short(task: str, length: int, least: int, tokenizer: Tokenizer) -> UsageError:

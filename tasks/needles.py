@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -144,7 +144,18 @@ def _fitting(meter: Meter, lines: NeedleLines, room: int, least: int) -> tuple[i
 def _texts(kind: Kind, block: Block) -> list[str]:
     if kind == "uuids":
         return uuid_texts(block.astype(np.uint8, copy=False))
-    return list(map(lexicon().pair if kind == "words" else str, block.tolist()))
+    if kind == "numbers":
+        return list(map(str, block.tolist()))
+    adjectives, nouns = _halves()
+    which = np.divmod(block, len(nouns))
+    pairs = zip(adjectives[which[0]].tolist(), nouns[which[1]].tolist(), strict=True)
+    return [f"{adjective}-{noun}" for adjective, noun in pairs]
+
+
+@cache
+def _halves() -> tuple[NDArray[np.object_], NDArray[np.object_]]:
+    """Adjectives and nouns, to be taken many at a time."""
+    return np.array(lexicon().adjectives, dtype=object), np.array(lexicon().nouns, dtype=object)
 
 
 def _draw_block(kind: Kind, rng: random.Random, count: int, excluded: Collection[str]) -> Block:

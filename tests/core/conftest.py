@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from core.tokens import Tokenizer
-from tests.core.tokenizers import LLAMA3, trained
-
-ROOT = Path(__file__).resolve().parents[2]
-QWEN2 = ROOT.parent / "shared" / "tokenizers" / "qwen2"
-POCKET = ROOT / "checkpoints" / "pocket"
-
-
-@pytest.fixture(scope="session")
-def qwen2() -> Tokenizer:
-    if not (QWEN2 / "tokenizer.json").is_file():
-        pytest.skip("no Qwen2 tokenizer beside the project")
-    return Tokenizer.load(QWEN2)
-
-
-@pytest.fixture(scope="session")
-def pocket() -> Tokenizer:
-    if not (POCKET / "tokenizer.json").is_file():
-        pytest.skip("no pocket model in checkpoints/")
-    return Tokenizer.load(POCKET)
-
-
-@pytest.fixture(scope="session")
-def gpt2_like() -> Tokenizer:
-    return trained("gpt2-like")
-
-
-@pytest.fixture(scope="session")
-def llama3_like() -> Tokenizer:
-    return trained("llama3-like", LLAMA3)
+from tests.core.tokenizers import gpt2_like as gpt2_like
+from tests.core.tokenizers import llama3_like as llama3_like
+from tests.core.tokenizers import pocket as pocket
+from tests.core.tokenizers import qwen2 as qwen2
 
 
 @pytest.fixture(scope="session", params=["gpt2_like", "llama3_like", "qwen2", "pocket"])

@@ -1,14 +1,20 @@
-"""Byte-level BPE tokenizers trained on text full of white space, so that tokens span it
-wherever the pre-tokenizer lets them."""
+"""The tokenizers that exact counts and chunks are tested with, as fixtures.
+
+Two are trained here on text full of white space, so that tokens span it wherever the
+pre-tokenizer lets them; the others are Qwen2's and the pocket's, where they are there.
+"""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
 from core.tokens import Tokenizer
+from tests.conftest import ROOT, SHARED
 
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -39,3 +45,30 @@ def trained(name: str, pattern: str | None = None) -> Tokenizer:
     )
     backend.train_from_iterator(LINES * 3, trainer)
     return Tokenizer(json.loads(backend.to_str()), None, name)
+
+
+def loaded(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder; skips the test where there is none."""
+    if not (folder / "tokenizer.json").is_file():
+        pytest.skip(f"no tokenizer in {folder}")
+    return Tokenizer.load(folder)
+
+
+@pytest.fixture(scope="session")
+def qwen2() -> Tokenizer:
+    return loaded(SHARED / "tokenizers" / "qwen2")
+
+
+@pytest.fixture(scope="session")
+def pocket() -> Tokenizer:
+    return loaded(ROOT / "checkpoints" / "pocket")
+
+
+@pytest.fixture(scope="session")
+def gpt2_like() -> Tokenizer:
+    return trained("gpt2-like")
+
+
+@pytest.fixture(scope="session")
+def llama3_like() -> Tokenizer:
+    return trained("llama3-like", LLAMA3)

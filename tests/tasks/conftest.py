@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 
 import pytest
 from tokenizers import Tokenizer as Backend
@@ -11,10 +12,20 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from core.tokens import Tokenizer
 from tasks.corpora import Corpora
-from tests.conftest import ROOT, SHARED
-from tests.core.tokenizers import LLAMA3, trained
+from tests.core.tokenizers import gpt2_like as gpt2_like
+from tests.core.tokenizers import llama3_like as llama3_like
+from tests.core.tokenizers import pocket as pocket
+from tests.core.tokenizers import qwen2 as qwen2
 
 PLACES = ["Arden", "Belmont", "Corioli", "Dunsinane", "Elsinore", "Fife", "Illyria", "Messina"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests leave the user's cache folder alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -25,32 +36,6 @@ def byte_tokenizer() -> Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     return Tokenizer(json.loads(backend.to_str()), None, "bytes")
-
-
-@pytest.fixture(scope="session")
-def qwen2() -> Tokenizer:
-    folder = SHARED / "tokenizers" / "qwen2"
-    if not (folder / "tokenizer.json").is_file():
-        pytest.skip("no Qwen2 tokenizer beside the project")
-    return Tokenizer.load(folder)
-
-
-@pytest.fixture(scope="session")
-def gpt2_like() -> Tokenizer:
-    return trained("gpt2-like")
-
-
-@pytest.fixture(scope="session")
-def llama3_like() -> Tokenizer:
-    return trained("llama3-like", LLAMA3)
-
-
-@pytest.fixture(scope="session")
-def pocket() -> Tokenizer:
-    folder = ROOT / "checkpoints" / "pocket"
-    if not (folder / "tokenizer.json").is_file():
-        pytest.skip("no pocket model in checkpoints/")
-    return Tokenizer.load(folder)
 
 
 @pytest.fixture(

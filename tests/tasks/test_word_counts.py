@@ -17,11 +17,11 @@ from core.errors import DataMissing, UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
 from tasks.corpora import Corpora
-from tasks.cwe import CommonWords, numbering_tokens
+from tasks.cwe import CommonWords
 from tasks.fwe import FrequentWords
 from tasks.measure import meter
 from tasks.registry import TASKS
-from tasks.wordlists import WORDS_A_PIECE, WordList, shuffled
+from tasks.wordlists import WORDS_A_PIECE, WordList, numbering_tokens, shuffled
 from tasks.words import lexicon
 
 NO_DATA = Corpora(None)
