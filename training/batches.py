@@ -67,11 +67,18 @@ def _write(
     rng: np.random.Generator,
 ) -> Demonstration:
     shape = tasks[_pick([task.weight for task in tasks], rng)]
-    kind = _pick([bucket.memory, bucket.answer, bucket.full_context * shape.direct], rng)
-    if kind == 0:
-        return writer.memory_turn(shape, bucket.tokens, near, rng, blank)
-    if kind == 1:
-        return writer.answer_turn(shape, rng)
+    shares = (
+        bucket.memory,
+        bucket.gru_memory,
+        bucket.answer,
+        bucket.gru_answer,
+        bucket.full_context * shape.direct,
+    )
+    kind = _pick(shares, rng)
+    if kind < 2:
+        return writer.memory_turn(shape, bucket.tokens, near, rng, blank, gates=kind == 1)
+    if kind < 4:
+        return writer.answer_turn(shape, rng, boxed=kind == 3)
     return writer.full_context(shape, bucket.tokens, near, rng)
 
 
@@ -104,46 +111,61 @@ def reply_logits(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:
         hidden_BTD = layer(
             hidden_BTD, attention_mask=None, position_ids=positions_1T, position_embeddings=turns
         )
-    places_BR, index_N = _places(batch)
-    last_BRD = _last_layer(body.layers[-1], hidden_BTD, turns, places_BR)
+    places_BR, index_N = places_of_replies(batch.rows_N, batch.columns_N, len(batch.ids_BT))
+    last_BRD = layer_at(body.layers[-1], hidden_BTD, turns, places_BR)
     return model.lm_head(body.norm(last_BRD[batch.rows_N, index_N]))
 
 
-def _places(batch: Batch) -> tuple[Tensor, Tensor]:
-    """The predicted-from positions as a rectangle, [B, R] (short rows repeat position 0), and
-    each reply token's column in it, [N]."""
-    counts_B = torch.bincount(batch.rows_N, minlength=len(batch.ids_BT))
+def places_of_replies(rows_N: Tensor, columns_N: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """The predicted-from places as a rectangle, [B, R] (short rows repeat place 0), and each
+    reply token's column in it, [N]. `rows_N` ascends; `rows` is B."""
+    counts_B = torch.bincount(rows_N, minlength=rows)
     first_B = torch.cumsum(counts_B, 0) - counts_B
-    order_N = torch.arange(len(batch.rows_N), device=batch.rows_N.device)
-    index_N = order_N - first_B[batch.rows_N]
-    places_BR = torch.zeros(
-        len(counts_B), int(counts_B.max()), dtype=torch.int64, device=batch.rows_N.device
-    )
-    places_BR[batch.rows_N, index_N] = batch.columns_N
+    order_N = torch.arange(len(rows_N), device=rows_N.device)
+    index_N = order_N - first_B[rows_N]
+    places_BR = torch.zeros(rows, int(counts_B.max()), dtype=torch.int64, device=rows_N.device)
+    places_BR[rows_N, index_N] = columns_N
     return places_BR, index_N
 
 
-def _last_layer(
-    layer: nn.Module, hidden_BTD: Tensor, turns: tuple[Tensor, Tensor], places_BR: Tensor
+def layer_at(
+    layer: nn.Module,
+    hidden_BTD: Tensor,
+    turns: tuple[Tensor, Tensor],
+    places_BR: Tensor,
+    seen_B1RT: Tensor | None = None,
 ) -> Tensor:
-    """A Qwen2 decoder layer's output at `places_BR` only, [B, R, D]."""
+    """A Qwen2 decoder layer's output at `places_BR` only, [B, R, D].
+
+    `turns`: cosines and sines of the rotary embedding, [1 or B, T, E]. `seen_B1RT`: what
+    each of the places sees, bool; without it, all earlier places and itself.
+    """
     attention = layer.self_attn
-    width, size = hidden_BTD.shape[2], attention.head_dim
+    rows, _, width = hidden_BTD.shape
+    size: int = attention.head_dim
     normed_BTD = layer.input_layernorm(hidden_BTD)
     gather_BRD = places_BR[..., None].expand(-1, -1, width)
 
     def heads(linear: nn.Module, states: Tensor) -> Tensor:
         return linear(states).unflatten(-1, (-1, size)).transpose(1, 2)
 
+    def at_places(turn: Tensor) -> Tensor:
+        return turn.expand(rows, -1, -1).gather(1, places_BR[..., None].expand(-1, -1, size))
+
     keys, values = heads(attention.k_proj, normed_BTD), heads(attention.v_proj, normed_BTD)
     queries = heads(attention.q_proj, normed_BTD.gather(1, gather_BRD))
-    cos_1TE, sin_1TE = turns
-    keys = _rotate(keys, cos_1TE[:, None], sin_1TE[:, None])
-    queries = _rotate(queries, cos_1TE[0][places_BR][:, None], sin_1TE[0][places_BR][:, None])
-    columns_T = torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device)
-    seen_B1RT = columns_T <= places_BR[:, None, :, None]
+    cos, sin = turns
+    keys = _rotate(keys, cos[:, None], sin[:, None])
+    queries = _rotate(queries, at_places(cos)[:, None], at_places(sin)[:, None])
+    if seen_B1RT is None:
+        columns_T = torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device)
+        seen_B1RT = columns_T <= places_BR[:, None, :, None]
     mixed = nn.functional.scaled_dot_product_attention(
-        queries.to(values.dtype), keys.to(values.dtype), values, attn_mask=seen_B1RT
+        queries.to(values.dtype),
+        keys.to(values.dtype),
+        values,
+        attn_mask=seen_B1RT,
+        enable_gqa=keys.shape[1] != queries.shape[1],
     )
     residual_BRD = hidden_BTD.gather(1, gather_BRD)
     residual_BRD = residual_BRD + attention.o_proj(mixed.transpose(1, 2).flatten(2))

@@ -10,7 +10,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
-KINDS = ("update", "keep", "answer", "full_context")
+KINDS = ("update", "keep", "gru_memory", "answer", "full_context")
 
 
 def draw_curve(folder: Path) -> Path:
@@ -20,8 +20,8 @@ def draw_curve(folder: Path) -> Path:
         raise ValueError(f"{folder / 'curve.jsonl'} is empty: nothing to draw")
     rows = [json.loads(line) for line in lines]
     steps = [row["step"] for row in rows]
-    figure = Figure(figsize=(11, 5.5), layout="constrained")
-    panels = figure.subplots(2, 3).flat
+    figure = Figure(figsize=(14, 5.5), layout="constrained")
+    panels = figure.subplots(2, 4).flat
     loss = next(panels)
     loss.plot(steps, [row["loss"] for row in rows], color="black")
     loss.set(title="loss on replies (nats a token)", yscale="log")

@@ -1,4 +1,4 @@
-"""Demonstrations for the warm start: (prompt ids, reply ids) of four kinds of turns.
+r"""Demonstrations for the warm start: (prompt ids, reply ids) of five kinds of turns.
 
 Written at token level, because the trainer needs hundreds a second; a test holds them to
 the tasks' and the agents' own texts, token for token. Formats of the replies:
@@ -10,6 +10,9 @@ the tasks' and the agents' own texts, token for token. Formats of the replies:
 - answer turn: `Therefore, the answer is wooden-table is: 1234567.` (the memory's entries),
   or `Therefore, the answer is unknown.`
 - full context: the same; of several keys, in the question's order.
+- GRU-Mem's memory turn: its gates around the same memory. `yes` where the section adds an
+  entry; `end` once all that the question names is known, so never for a question that does
+  not say how much there is. Its answer turn: the entries in `\boxed{...}`.
 
 Tasks: RULER's niah with the haystack of noise or of needles, and variable tracking (`vt`,
 entries are bare names), as PROTOCOL 2.2 has them.
@@ -28,7 +31,7 @@ from tokenizers import Tokenizer
 from training import pocket_tokenizer as texts
 from training.mimetic import Landmarks
 
-Kind = Literal["memory", "answer", "full_context"]
+Kind = Literal["memory", "answer", "full_context", "gru_memory", "gru_answer"]
 Ids = list[int]
 
 NOISE_LINE = (
@@ -108,11 +111,16 @@ class DemonstrationWriter:
         self.assistant = ids("<|im_end|>\n<|im_start|>assistant\n")
         self.end = ids("<|im_end|>")
         fixed = [ids(text) for text in texts.PROMPT_TEXTS]
-        (self.memory_head, self.answer_head, _, self.to_memory, self.to_section) = fixed[:5]
+        (self.memory_head, self.answer_head, self.boxed_head) = fixed[:3]
+        (self.to_memory, self.to_section) = fixed[3:5]
         (self.memory_tail, self.answer_tail, self.text_head, self.text_tail) = fixed[5:9]
         (self.format_tail, self.hidden_one, self.hidden_some) = fixed[9:12]
         (self.what_is, self.what_are, self.mentioned, self.track, self.find) = fixed[12:17]
         self.in_text = fixed[17]
+        self.gru_slots = fixed[20:24]
+        self.yes, self.no, self.update_opens, self.update_closes = fixed[24:28]
+        self.go_on, self.finish, self.boxed = fixed[28:31]
+        self.box_closes = ids("}")
         self.var, self.equals, self.space = ids(" VAR"), ids(" ="), ids(" ")
         self.spaced_noise = ids(" " + NOISE_LINE)
         self._unspaced = {ids(f" {word}")[0]: ids(word)[0] for word in ("The", "VA")}
@@ -252,9 +260,12 @@ class DemonstrationWriter:
         near: float,
         rng: np.random.Generator,
         blank: float = 0.0,
+        *,
+        gates: bool = False,
     ) -> Demonstration:
         """An update or keep turn of at most `budget` tokens, reply included. With probability
-        `blank`, one with an empty memory and nothing to find: most turns of a long context."""
+        `blank`, one with an empty memory and nothing to find: most turns of a long context.
+        `gates`: in GRU-Mem's form."""
         story = self.story(shape, rng)
         total = len(story.facts)
         old_count, new_count = _old_and_new(total, rng)
@@ -270,20 +281,35 @@ class DemonstrationWriter:
             old.insert(int(rng.integers(len(old) + 1)), stray)
         memory = self.memory_text(old)
         new = chosen[old_count:]
-        head = self.user + self.memory_head + story.question + self.to_memory + memory
-        tail = self.memory_tail + self.assistant
-        new_size = sum(len(story.facts[i].entry) for i in new)
-        spare = budget - len(head) - 1 - len(tail) - len(memory) - new_size - 1
+        opens, to_memory, to_section, closes = (
+            self.gru_slots
+            if gates
+            else (self.memory_head, self.to_memory, self.to_section, self.memory_tail)
+        )
+        head = self.user + opens + story.question + to_memory + memory + to_section
+        tail = closes + self.assistant
+        new_size = sum(len(story.facts[i].entry) for i in new) + (4 if gates else 0)
+        spare = budget - len(head) - len(tail) - len(memory) - new_size - 1
         size = min(CHUNK_TOKENS, spare - int(rng.integers(0, 8)))
         section, inside = self.section(shape, story, new, size, near, rng)
         if rng.random() < 0.1 and section[-1:] == self.stop_line:
             section = section[:-1] + self.stop
         reply = self.memory_text(old + [story.facts[i].entry for i in inside])
-        prompt = head + self.to_section + section + tail
-        return Demonstration("memory", shape.name, prompt, reply + self.end, len(inside))
+        if gates:
+            known = old_count + len(inside) == shape.queries and shape.values == 1
+            reply = (
+                (self.yes if inside else self.no)
+                + (self.update_opens + reply + self.update_closes)
+                + (self.finish if known and shape.name != "vt" else self.go_on)
+            )
+        kind: Kind = "gru_memory" if gates else "memory"
+        prompt = head + section + tail
+        return Demonstration(kind, shape.name, prompt, reply + self.end, len(inside))
 
-    def answer_turn(self, shape: TaskShape, rng: np.random.Generator) -> Demonstration:
-        """The last turn: the memory's entries become the answer."""
+    def answer_turn(
+        self, shape: TaskShape, rng: np.random.Generator, *, boxed: bool = False
+    ) -> Demonstration:
+        """The last turn: the memory's entries become the answer. `boxed`: in GRU-Mem's form."""
         story = self.story(shape, rng)
         total = len(story.facts)
         count = total if rng.random() < 0.6 else int(rng.integers(0, total + 1))
@@ -291,9 +317,15 @@ class DemonstrationWriter:
         if rng.random() < 0.05 and shape.name != "vt":
             stray = self.needle(self.key_ids(self.key(rng)), self.value(rng)).entry
             entries.insert(int(rng.integers(len(entries) + 1)), stray)
-        head = self.user + self.answer_head + story.question + self.to_memory
+        opens = self.boxed_head if boxed else self.answer_head
+        head = self.user + opens + story.question + self.to_memory
         prompt = head + self.memory_text(entries) + self.answer_tail + self.assistant
-        return Demonstration("answer", shape.name, prompt, self.answer_text(entries) + self.end)
+        reply = self.answer_text(entries)
+        if boxed:
+            inside = [i for entry in entries for i in entry] or self.no_answer
+            reply = self.boxed + inside + self.box_closes
+        kind: Kind = "gru_answer" if boxed else "answer"
+        return Demonstration(kind, shape.name, prompt, reply + self.end)
 
     def answer_text(self, entries: Sequence[Ids]) -> Ids:
         if not entries:

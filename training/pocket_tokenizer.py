@@ -7,7 +7,8 @@ What is in the vocabulary, and why:
   its hyphen (`-table`), so that a RULER key `wooden-table` is two tokens; the words of
   RULER's needle and noise sentences; numbers in threes (` 123`, `456`, `7`); capitals in
   twos (` AB`, `CD`, `E`), for the variable names of `vt`;
-- the fixed prompt texts between the slots of PROTOCOL 1.1, 1.3 and 2.2 as added tokens,
+- the fixed prompt texts between the slots of PROTOCOL 1.1, 1.2, 1.3 and 2.2, and the marks of
+  GRU-Mem's replies, as added tokens,
   so that a turn's overhead is about fifteen tokens. No haystack text is among them.
 
 The same input gives the same bytes: no corpus, no randomness, one thread.
@@ -16,11 +17,14 @@ The same input gives the same bytes: no corpus, no randomness, one thread.
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
 from pathlib import Path
 from string import ascii_uppercase
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from agents.gru_mem import UPDATE as GRU_MEM_UPDATE
 
 PRETOKEN_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -48,6 +52,10 @@ NO_MEMORY = "No previous memory"
 FOUND = "Found:"
 ANSWER_IS = "Therefore, the answer is"
 NO_ANSWER = " unknown."
+CHECK_YES, CHECK_NO = "<check>yes</check>", "<check>no</check>"
+UPDATE_OPENS, UPDATE_CLOSES = "<update>", "</update>"
+NEXT_CONTINUE, NEXT_END = "<next>continue</next>", "<next>end</next>"
+BOXED = "\\boxed{"
 
 MEMORY_INSTRUCTION = (
     "You are presented with a problem, a section of an article that may contain the answer to "
@@ -81,6 +89,14 @@ PROMPT_TEXTS = (
     " in the text above.",
     ANSWER_IS,
     NO_MEMORY,
+    *re.split(r"\{\w+\}", GRU_MEM_UPDATE),
+    CHECK_YES,
+    CHECK_NO,
+    UPDATE_OPENS,
+    UPDATE_CLOSES,
+    NEXT_CONTINUE,
+    NEXT_END,
+    BOXED,
 )
 """Fixed prompt and reply texts, each one token. The longest match at a place wins."""
 

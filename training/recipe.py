@@ -25,6 +25,8 @@ class Bucket:
     memory: float = 1.0
     answer: float = 0.0
     full_context: float = 0.0
+    gru_memory: float = 0.0
+    gru_answer: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ run goes on from its last saved state and ends with the same weights on the same
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -15,12 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import nn
 from transformers import Qwen2ForCausalLM
 
-from core.errors import SettingsChanged
 from training.batches import (
     HELD_OUT_STREAM,
     Batch,
@@ -33,12 +30,19 @@ from training.demonstrations import DemonstrationWriter
 from training.mimetic import mimetic_model, pocket_config, random_model
 from training.pocket_tokenizer import IM_END, IM_START, PAD, save_pocket_tokenizer
 from training.recipe import WarmstartRecipe, recipe_json
+from training.state import (
+    append_line,
+    claim,
+    drop_lines_after,
+    load_state,
+    save_checkpoint,
+    save_state,
+)
 
 Metrics = Mapping[str, float]
 Progress = Callable[[int, Metrics], None]
 
-STATE_FILE, WEIGHTS_FILE = "state.safetensors", "model.safetensors"
-CURVE_FILE, STEP_FILE = "curve.jsonl", "state.json"
+CURVE_FILE = "curve.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +79,7 @@ def train_warmstart(
         SettingsChanged: `out` holds a state of another recipe, or one and `resume` is False.
     """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    out.mkdir(parents=True, exist_ok=True)
-    _claim(recipe, out, resume)
+    claim(out, recipe_json(recipe), resume)
     save_pocket_tokenizer(out, window_tokens=recipe.shape.window_tokens)
     tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
     bos, eos, pad = (_token_id(tokenizer, text) for text in (IM_START, IM_END, PAD))
@@ -87,7 +90,8 @@ def train_warmstart(
     else:
         model = random_model(config, recipe.seed).to(where)
     run = _Run(model, _optimizer(model, recipe))
-    _load_state(run, out)
+    run.step = load_state(out, run.model, run.optimizer)
+    drop_lines_after(out / CURVE_FILE, run.step)
     held_out = held_out_batches(writer, recipe, pad)
     started, seen = time.monotonic(), 0
     losses: list[float] = []
@@ -101,12 +105,12 @@ def train_warmstart(
             metrics = {"loss": float(np.mean(losses)), "rate": recipe.rate_at(run.step - 1)}
             metrics["tokens_per_s"] = round(seen / (time.monotonic() - started))
             metrics |= evaluate(run.model, held_out, where)
-            _log(out, run.step, metrics)
+            append_line(out / CURVE_FILE, {"step": run.step, **metrics})
             losses.clear()
             if progress is not None:
                 progress(run.step, metrics)
         if run.step % recipe.save_every == 0 or last:
-            _save_state(run, out)
+            save_state(out, run.model, run.optimizer, run.step)
     save_checkpoint(run.model, out)
     return out
 
@@ -122,6 +126,11 @@ def held_out_batches(writer: DemonstrationWriter, recipe: WarmstartRecipe, pad: 
         updates = [turn for turn in turns if turn.added]
         batches[f"keep/{shape.name}"] = collate(keeps, 608, pad)
         batches[f"update/{shape.name}"] = collate(updates, 608, pad)
+        gated = [
+            writer.memory_turn(shape, 640, 0.01, rng, gates=True)
+            for _ in range(recipe.eval_samples)
+        ]
+        batches[f"gru_memory/{shape.name}"] = collate(gated, 640, pad)
         answers = [writer.answer_turn(shape, rng) for _ in range(recipe.eval_samples)]
         batches[f"answer/{shape.name}"] = collate(answers, 112, pad)
         direct = [
@@ -194,80 +203,3 @@ def _token_id(tokenizer: Tokenizer, text: str) -> int:
     if found is None:
         raise ValueError(f"the tokenizer has no token {text!r}")
     return found
-
-
-def _claim(recipe: WarmstartRecipe, out: Path, resume: bool) -> None:
-    """Write the recipe into `out`, or check that the one there is the same."""
-    path, text = out / "recipe.json", recipe_json(recipe)
-    if (out / STEP_FILE).exists():
-        if not resume:
-            raise SettingsChanged(f"{out} holds a run already; resume it or choose another folder")
-        if path.read_text(encoding="utf-8") != text:
-            raise SettingsChanged(f"{out} holds a run of another recipe; choose another folder")
-    path.write_text(text, encoding="utf-8")
-
-
-def _save_state(run: _Run, out: Path) -> None:
-    """Weights and both AdamW moments in one file, then the step; each replaced at once."""
-    tensors: dict[str, Tensor] = {}
-    for name, parameter in run.model.named_parameters():
-        tensors[f"weight/{name}"] = parameter.detach()
-        state = run.optimizer.state.get(parameter, {})
-        for moment in ("exp_avg", "exp_avg_sq"):
-            if moment in state:
-                tensors[f"{moment}/{name}"] = state[moment]
-    partial = out / (STATE_FILE + ".partial")
-    save_file(tensors, str(partial), metadata={"step": str(run.step)})
-    partial.replace(out / STATE_FILE)
-    (out / STEP_FILE).write_text(json.dumps({"step": run.step}) + "\n", encoding="utf-8")
-
-
-def _load_state(run: _Run, out: Path) -> None:
-    """Go on from a saved state, if there is one; the curve's later lines are dropped, or all."""
-    if not (out / STATE_FILE).exists():
-        (out / CURVE_FILE).unlink(missing_ok=True)
-        return
-    from safetensors import safe_open
-
-    with safe_open(str(out / STATE_FILE), "pt") as file:
-        run.step = int(file.metadata()["step"])
-    tensors = load_file(str(out / STATE_FILE))
-    for name, parameter in run.model.named_parameters():
-        parameter.data.copy_(tensors[f"weight/{name}"])
-        if f"exp_avg/{name}" in tensors:
-            run.optimizer.state[parameter] = {
-                "step": torch.tensor(float(run.step)),
-                "exp_avg": tensors[f"exp_avg/{name}"].to(parameter.device),
-                "exp_avg_sq": tensors[f"exp_avg_sq/{name}"].to(parameter.device),
-            }
-    curve = out / CURVE_FILE
-    if curve.exists():
-        lines = curve.read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines if json.loads(line)["step"] <= run.step]
-        curve.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-
-
-def _log(out: Path, step: int, metrics: Metrics) -> None:
-    with (out / CURVE_FILE).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"step": step, **metrics}) + "\n")
-
-
-def save_checkpoint(model: Qwen2ForCausalLM, out: Path) -> None:
-    """Write bf16 weights, config.json and generation_config.json (greedy) as serving wants."""
-    names = {name for name, _ in model.named_parameters()}
-    tensors = {
-        name: tensor.detach().to("cpu", torch.bfloat16).contiguous()
-        for name, tensor in model.state_dict().items()
-        if name in names
-    }
-    save_file(tensors, str(out / WEIGHTS_FILE), metadata={"format": "pt"})
-    config = model.config.to_dict()
-    config |= {"architectures": ["Qwen2ForCausalLM"], "dtype": "bfloat16"}
-    text = json.dumps(config, indent=2, sort_keys=True, default=str) + "\n"
-    (out / "config.json").write_text(text, encoding="utf-8")
-    generation = {
-        "do_sample": False,
-        "eos_token_id": model.config.eos_token_id,
-        "pad_token_id": model.config.pad_token_id,
-    }
-    (out / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from agents.memagent import ANSWER, NO_MEMORY, UPDATE
+from agents.gru_mem import UPDATE as GRU_UPDATE
+from agents.gru_mem import parse_gates
+from agents.memagent import ANSWER, ANSWER_BOXED, NO_MEMORY, UPDATE
 from baselines.full_context import BEFORE, THEREFORE
 from core.tokens import Tokenizer as CoreTokenizer
 from core.types import Message
@@ -49,13 +51,15 @@ def test_turns_are_the_methods_prompts_token_for_token(
         turns = (
             (writer.memory_turn(shape, 608, 0.02, rng), UPDATE),
             (writer.answer_turn(shape, rng), ANSWER),
+            (writer.memory_turn(shape, 608, 0.02, rng, gates=True), GRU_UPDATE),
+            (writer.answer_turn(shape, rng, boxed=True), ANSWER_BOXED.replace("{{}}", "{}")),
             (writer.full_context(shape, 700, 0.02, rng), BEFORE + "{context}" + THEREFORE),
         )
         for turn, template in turns:
             text = tokenizer.decode(turn.prompt, skip_special_tokens=False)
             message = between(text, "<|im_start|>user\n", "<|im_end|>")
             slots = in_slots(template, message)
-            assert slots == [slot.strip() for slot in slots] or turn.kind == "memory"
+            assert slots == [slot.strip() for slot in slots] or "memory" in turn.kind
             assert core.render_chat([Message("user", message)]) == turn.prompt
             reply = tokenizer.decode(turn.reply, skip_special_tokens=False)
             assert core.encode(reply.removesuffix("<|im_end|>")) or reply
@@ -120,6 +124,31 @@ def test_update_keeps_the_memory_and_adds_whole_needles_in_order(
             old = "Found:" if memory == NO_MEMORY else memory
             assert reply == " ".join([old, *entries])
     assert added > 50
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_gates_say_what_the_section_adds_and_whether_all_is_known(
+    shape: TaskShape, writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    rng = np.random.default_rng(4)
+    ends = 0
+    for _ in range(100):
+        turn = writer.memory_turn(shape, 608, 0.02, rng, gates=True)
+        text = tokenizer.decode(turn.reply, skip_special_tokens=False)
+        gates = parse_gates(text.removesuffix("<|im_end|>"))
+        assert gates is not None
+        assert gates.useful == (turn.added > 0)
+        countable = shape.values == 1 and shape.name != "vt"
+        question, memory = (
+            between(tokenizer.decode(turn.prompt), *marks)
+            for marks in ((" number for ", " mentioned"), ("<memory> ", " </memory>"))
+        )
+        if countable and shape.queries == 1:
+            assert gates.done == (f"{question} is:" in gates.memory)
+        assert countable or not gates.done
+        assert gates.useful or gates.memory == memory
+        ends += gates.done
+    assert (ends > 10) == countable
 
 
 def test_same_generator_state_same_turn(writer: DemonstrationWriter) -> None:

@@ -11,7 +11,7 @@ from tasks.words import lexicon
 from training import pocket_tokenizer
 from training.pocket_tokenizer import PROMPT_TEXTS, save_pocket_tokenizer
 
-CHECKPOINT = Path(__file__).parents[2] / "checkpoints" / "pocket"
+CHECKPOINT = Path(__file__).parents[2] / "checkpoints" / "pocket-base"
 
 
 def pieces(tokenizer: Tokenizer, text: str) -> list[str]:

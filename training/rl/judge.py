@@ -1,0 +1,122 @@
+"""From the rollouts of one question to conversations with advantages, and what to report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from core.tokens import Tokenizer
+from core.types import Sample, Trajectory, Turn
+from training.rl.advantages import (
+    answer_advantages,
+    informative,
+    mixed_advantages,
+    overlong_penalty,
+    trajectory_advantages,
+    turn_advantages,
+)
+from training.rl.packing import Conversation
+from training.rl.recipe import RlRecipe
+from training.rl.rewards import (
+    GateRecord,
+    evidence_chunks,
+    gate_record,
+    gru_rewards,
+    outcome_reward,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The judged rollouts of one question, [G] each. `rewards` are what advantages come from,
+    `outcomes` the verifier's part of them; `gates` is empty but for GRU-Mem."""
+
+    sample: Sample
+    trajectories: tuple[Trajectory, ...]
+    rewards: tuple[float, ...]
+    outcomes: tuple[float, ...]
+    conversations: tuple[Conversation, ...]
+    gates: tuple[GateRecord, ...]
+    informative: bool
+
+
+def judge(
+    sample: Sample, trajectories: Sequence[Trajectory], recipe: RlRecipe, tokenizer: Tokenizer
+) -> Group:
+    """Rewards, advantages and conversations of one group (PROTOCOL 4)."""
+    if recipe.method == "gru_mem":
+        return _judge_gated(sample, trajectories, recipe, tokenizer)
+    outcomes = [outcome_reward(sample, one) for one in trajectories]
+    rewards_G = torch.tensor(outcomes) + _penalties(trajectories, recipe)
+    advantages_G = trajectory_advantages(rewards_G, normalize_std=recipe.normalize_std)
+    conversations = [
+        _conversation(turn, float(advantage))
+        for one, advantage in zip(trajectories, advantages_G, strict=True)
+        for turn in one.turns
+    ]
+    return Group(
+        sample=sample,
+        trajectories=tuple(trajectories),
+        rewards=tuple(rewards_G.tolist()),
+        outcomes=tuple(outcomes),
+        conversations=tuple(conversations),
+        gates=(),
+        informative=informative(rewards_G),
+    )
+
+
+def _judge_gated(
+    sample: Sample, trajectories: Sequence[Trajectory], recipe: RlRecipe, tokenizer: Tokenizer
+) -> Group:
+    evidence = evidence_chunks(sample, tokenizer, recipe.chunk_tokens)
+    earned = [gru_rewards(sample, one, evidence) for one in trajectories]
+    rewards_G = torch.tensor([one.trajectory for one in earned]) + _penalties(trajectories, recipe)
+    longest = max(len(one.update) for one in earned)
+    updates_GT = torch.zeros(len(earned), longest)
+    reached_GT = torch.zeros(len(earned), longest, dtype=torch.bool)
+    for row, one in enumerate(earned):
+        updates_GT[row, : len(one.update)] = torch.tensor(one.update)
+        reached_GT[row, : len(one.update)] = True
+    whole_G = trajectory_advantages(rewards_G, normalize_std=recipe.normalize_std)
+    turns_GT = turn_advantages(updates_GT, reached_GT)
+    memory_GT = mixed_advantages(whole_G, turns_GT, reached_GT, recipe.alpha)
+    answer_G = answer_advantages(whole_G, recipe.alpha)
+    conversations = []
+    for row, end in enumerate(trajectories):
+        memories = [turn for turn in end.turns if turn.tag == "memory"]
+        answers = [turn for turn in end.turns if turn.tag != "memory"]
+        conversations += [
+            _conversation(turn, float(memory_GT[row, at])) for at, turn in enumerate(memories)
+        ]
+        conversations += [_conversation(turn, float(answer_G[row])) for turn in answers]
+    return Group(
+        sample=sample,
+        trajectories=tuple(trajectories),
+        rewards=tuple(rewards_G.tolist()),
+        outcomes=tuple(one.outcome for one in earned),
+        conversations=tuple(conversations),
+        gates=tuple(gate_record(one, evidence) for one in trajectories),
+        informative=informative(rewards_G) or bool((turns_GT != 0).any()),
+    )
+
+
+def _penalties(trajectories: Sequence[Trajectory], recipe: RlRecipe) -> torch.Tensor:
+    """DAPO's overlong shaping by the longest reply of each rollout, [G]; 0 where it is off."""
+    if recipe.overlong is None:
+        return torch.zeros(len(trajectories))
+    limit, cache = recipe.overlong.limit, recipe.overlong.cache
+    longest = [max((t.completion_tokens for t in one.turns), default=0) for one in trajectories]
+    return torch.tensor([overlong_penalty(tokens, limit, cache) for tokens in longest])
+
+
+def _conversation(turn: Turn, advantage: float) -> Conversation:
+    if turn.prompt_ids is None or turn.reply_ids is None or turn.logprobs is None:
+        raise ValueError("a turn without token ids and logprobs: not from a rollout engine")
+    return Conversation(
+        prompt=turn.prompt_ids,
+        reply=turn.reply_ids,
+        advantages=(advantage,) * len(turn.reply_ids),
+        old_logprobs=turn.logprobs,
+    )

@@ -1,0 +1,230 @@
+"""The RL loop: rollouts, rewards, an update, the new weights into the engine; again.
+
+    questions of step s -> G rollouts each (the sweeps' own rollout()) -> judge -> learner.update
+        -> engine.load_weights -> metrics.jsonl
+
+Every draw comes from (recipe.seed, stream, step, question, rollout, turn), so a step depends on
+the weights and its number alone: a run killed anywhere goes on from its last saved state and
+ends with the weights of an unbroken one (on the same machine).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from core.tokens import Tokenizer
+from core.types import Method, Sample, Sampling, Trajectory
+from tasks.corpora import Corpora
+from tasks.registry import find_task
+from tasks.scoring import score
+from training.rl.engine import Job, RolloutEngine, run_rollouts
+from training.rl.judge import Group, judge
+from training.rl.learner import Learner
+from training.rl.recipe import RlRecipe
+from training.state import append_line, drop_lines_after, load_state, save_state
+
+METRICS_FILE = "metrics.jsonl"
+TRAIN_STREAM, VALIDATION_STREAM = 2, 3
+"""Apart from the warm start's streams (training/batches.py)."""
+
+Metrics = dict[str, float]
+Progress = Callable[[int, Mapping[str, float]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """All that a run needs. `method` is the agent in training, exit gate on."""
+
+    recipe: RlRecipe
+    learner: Learner
+    engine: RolloutEngine
+    method: Method
+    corpora: Corpora
+
+    def run(self, out: Path, *, progress: Progress | None = None) -> None:
+        """Train to the recipe's last step, going on from a state in `out`.
+
+        The folder must be claimed already (training.state.claim). Validates before the first
+        step, every `validation.every` steps and at the end. `progress` hears of every step.
+        """
+        recipe, learner = self.recipe, self.learner
+        step = load_state(out, learner.model, learner.optimizer)
+        drop_lines_after(out / METRICS_FILE, step)
+        self.engine.load_weights(learner.model.named_parameters())
+        if step == 0:
+            self._tell(out, 0, self.validate(), progress)
+        while step < recipe.steps:
+            metrics = self.step(step)
+            step += 1
+            last = step == recipe.steps
+            if last or step % recipe.validation.every == 0:
+                metrics |= self.validate()
+            if last or step % recipe.save_every == 0:
+                save_state(out, learner.model, learner.optimizer, step)
+            self._tell(out, step, metrics, progress)
+
+    def step(self, step: int) -> Metrics:
+        """One step (from 0): its rollouts and its update."""
+        started = time.monotonic()
+        groups, dropped = self._collect(step)
+        seconds = time.monotonic() - started
+        metrics = rollout_metrics([*groups, *dropped])
+        metrics |= {"groups": len(groups), "dropped_groups": len(dropped)}
+        metrics |= {"rollout_seconds": seconds}
+        metrics |= self.learner.update([group.conversations for group in groups], step)
+        self.engine.load_weights(self.learner.model.named_parameters())
+        return metrics
+
+    def validate(self) -> Metrics:
+        """Accuracy on questions never trained on, at the validation's own sampling."""
+        setting, seed = self.recipe.validation, self.recipe.seed
+        samples = [
+            self._sample(mix.name, length, VALIDATION_STREAM, index)
+            for mix in setting.tasks
+            for length in mix.lengths
+            for index in range(setting.samples)
+        ]
+        sampling = Sampling(temperature=setting.temperature, top_p=setting.top_p)
+        jobs = [
+            Job(sample, self.method, (seed, VALIDATION_STREAM, number, again))
+            for number, sample in enumerate(samples)
+            for again in range(setting.samples_per_question)
+        ]
+        ends = asyncio.run(run_rollouts(self.engine, jobs, sampling))
+        by_task: dict[str, list[tuple[float, float]]] = {}
+        for job, end in zip(jobs, ends, strict=True):
+            by_task.setdefault(job.sample.task, []).append(accuracies(job.sample, end))
+        metrics: Metrics = {}
+        for task, pairs in by_task.items():
+            metrics[f"validation/strict/{task}"] = fmean(strict for strict, _ in pairs)
+            metrics[f"validation/lenient/{task}"] = fmean(lenient for _, lenient in pairs)
+        every = [pair for pairs in by_task.values() for pair in pairs]
+        metrics["validation/strict"] = fmean(strict for strict, _ in every)
+        metrics["validation/lenient"] = fmean(lenient for _, lenient in every)
+        return metrics
+
+    def _collect(self, step: int) -> tuple[list[Group], list[Group]]:
+        """The step's groups to learn from, and those that dynamic sampling dropped.
+
+        Dynamic sampling (DAPO) asks further questions in place of groups whose rollouts were
+        all rewarded alike, `max_refills` times at most.
+        """
+        recipe = self.recipe
+        rounds = 1 + (recipe.max_refills if recipe.dynamic_sampling else 0)
+        kept: list[Group] = []
+        dropped: list[Group] = []
+        first = step * recipe.groups * rounds
+        for _ in range(rounds):
+            missing = recipe.groups - len(kept)
+            for group in self._groups(range(first, first + missing)):
+                good = group.informative or not recipe.dynamic_sampling
+                (kept if good else dropped).append(group)
+            first += missing
+            if len(kept) == recipe.groups:
+                break
+        return kept, dropped
+
+    def _groups(self, questions: range) -> list[Group]:
+        """Rollouts of the training questions of these numbers, judged."""
+        recipe, size = self.recipe, self.recipe.group_size
+        samples = [self._question(number) for number in questions]
+        jobs = [
+            Job(sample, self.method, (recipe.seed, TRAIN_STREAM, number, again))
+            for number, sample in zip(questions, samples, strict=True)
+            for again in range(size)
+        ]
+        sampling = Sampling(temperature=recipe.temperature, top_p=recipe.top_p)
+        ends = asyncio.run(run_rollouts(self.engine, jobs, sampling))
+        return [
+            judge(sample, ends[at * size : (at + 1) * size], recipe, self.tokenizer)
+            for at, sample in enumerate(samples)
+        ]
+
+    def _question(self, number: int) -> Sample:
+        """Training question `number`: a task and a length of the mix, drawn from the number."""
+        rng = np.random.default_rng([self.recipe.seed, TRAIN_STREAM, number])
+        mixes = self.recipe.tasks
+        shares = np.array([mix.weight for mix in mixes])
+        mix = mixes[int(rng.choice(len(mixes), p=shares / shares.sum()))]
+        length = mix.lengths[int(rng.integers(len(mix.lengths)))]
+        return self._sample(mix.name, length, TRAIN_STREAM, number)
+
+    def _sample(self, task: str, length: int, stream: int, index: int) -> Sample:
+        # A seed of its own for each stream, far from the small ones that suites use.
+        seed = (self.recipe.seed << 20) + stream
+        return find_task(task).sample(
+            index, length, seed=seed, tokenizer=self.tokenizer, corpora=self.corpora
+        )
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.engine.tokenizer
+
+    def _tell(self, out: Path, step: int, metrics: Metrics, progress: Progress | None) -> None:
+        finite = {k: v if math.isfinite(v) else None for k, v in metrics.items()}
+        append_line(out / METRICS_FILE, {"step": step, **finite})
+        if progress is not None:
+            progress(step, metrics)
+
+
+def accuracies(sample: Sample, end: Trajectory) -> tuple[float, float]:
+    """Strict and lenient (published) score of an answer, 0..1; a failure scores 0 on both."""
+    if end.answer is None:
+        return 0.0, 0.0
+    scores = score(end.answer.reply, end.answer.prediction, sample.golds, sample.match)
+    return scores["strict"]["sub_em"], scores["published"]["sub_em"]
+
+
+def rollout_metrics(groups: Sequence[Group]) -> Metrics:
+    """What a step's rollouts looked like, dropped groups included: rewards, lengths (tokens),
+    failures; for GRU-Mem also the curves of the paper's Figures 8, 21 and 22."""
+    ends = [end for group in groups for end in group.trajectories]
+    turns = [turn for end in ends for turn in end.turns]
+    memories = [turn for turn in turns if turn.tag == "memory"]
+    metrics: Metrics = {
+        "reward": fmean(reward for group in groups for reward in group.rewards),
+        "outcome": fmean(outcome for group in groups for outcome in group.outcomes),
+        "reply_tokens": _mean(turn.completion_tokens for turn in turns),
+        "memory_tokens": _mean(turn.completion_tokens for turn in memories),
+        "cut_replies": _mean(turn.finish_reason == "length" for turn in turns),
+        "turns": len(turns) / len(ends),
+        "failures": _mean(end.failure is not None for end in ends),
+        "rollout_tokens": sum(turn.prompt_tokens + turn.completion_tokens for turn in turns),
+    }
+    by_task: dict[str, list[float]] = {}
+    for group in groups:
+        by_task.setdefault(group.sample.task, []).extend(group.outcomes)
+    metrics |= {f"outcome/{task}": fmean(values) for task, values in sorted(by_task.items())}
+    records = [record for group in groups for record in group.gates]
+    if records:
+        kinds = [record.exit_kind for record in records if record.exit_kind is not None]
+        present = sum(record.present_turns for record in records)
+        free = sum(record.free_turns for record in records)
+        metrics |= {
+            "update_accuracy_present": _share(sum(r.present_right for r in records), present),
+            "update_accuracy_free": _share(sum(r.free_right for r in records), free),
+            "exit_deviation": _mean(
+                record.exit_deviation for record in records if record.exit_deviation is not None
+            ),
+            "format": _mean(record.unparsed_turns == 0 for record in records),
+        }
+        for kind in ("early", "exact", "late"):
+            metrics[f"exit_{kind}"] = _share(kinds.count(kind), len(kinds))
+    return metrics
+
+
+def _mean(values: Iterator[float] | Iterator[int]) -> float:
+    found = [float(value) for value in values]
+    return fmean(found) if found else math.nan
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan

@@ -1,0 +1,116 @@
+"""One RL run, from a preset's name to a checkpoint folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+from transformers import Qwen2ForCausalLM
+
+from agents.gru_mem import GruMem, GruMemSettings
+from agents.memagent import MemAgent, MemAgentSettings
+from core.errors import UsageError
+from core.tokens import Tokenizer
+from core.types import Method
+from serving.catalogue import find_model
+from tasks.corpora import Corpora
+from training.rl.engine import RolloutEngine
+from training.rl.figures import draw_metrics
+from training.rl.learner import Learner
+from training.rl.loop import METRICS_FILE, Progress, Trainer
+from training.rl.recipe import RlRecipe, recipe_json
+from training.state import claim, save_checkpoint
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+ENGINE_BATCH_TOKENS = 65_536
+
+
+def train_rl(
+    recipe: RlRecipe,
+    out: Path,
+    *,
+    data: Path | None = None,
+    device: str | None = None,
+    resume: bool = True,
+    progress: Progress | None = None,
+) -> Path:
+    """Train by `recipe` into `out`; return `out`, then a complete checkpoint folder with
+    recipe.json, metrics.jsonl and the curves. A killed run goes on from its last saved step.
+
+    `device`: cpu, cuda, or None for cuda where there is one. `data`: local corpora.
+
+    Raises:
+        SettingsChanged: `out` holds a run of another recipe, or one and `resume` is False.
+        UsageError: no such model.
+        DataMissing: a task's corpus is not there.
+    """
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    claim(out, recipe_json(recipe), resume)
+    trainer = make_trainer(recipe, checkpoint_folder(recipe.model), where, Corpora(data))
+    trainer.run(out, progress=progress)
+    save_checkpoint(trainer.learner.model, out)
+    for name in TOKENIZER_FILES:
+        shutil.copyfile(checkpoint_folder(recipe.model) / name, out / name)
+    draw_metrics(out / METRICS_FILE, out)
+    return out
+
+
+def make_trainer(recipe: RlRecipe, folder: Path, where: torch.device, corpora: Corpora) -> Trainer:
+    """Policy, reference, engine and agent, from the checkpoint in `folder`."""
+    tokenizer = Tokenizer.load(folder)
+    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32).to(where)
+    reference = None
+    if recipe.loss.kl_beta > 0:
+        dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
+        reference = Qwen2ForCausalLM.from_pretrained(folder, dtype=dtype).to(where).eval()
+        reference.requires_grad_(False)
+    return Trainer(
+        recipe=recipe,
+        learner=Learner(model, reference, recipe),
+        engine=make_engine(recipe, folder, model, tokenizer),
+        method=make_agent(recipe, tokenizer),
+        corpora=corpora,
+    )
+
+
+def make_engine(
+    recipe: RlRecipe, folder: Path, model: Qwen2ForCausalLM, tokenizer: Tokenizer
+) -> RolloutEngine:
+    """The recipe's rollout engine; it gets the policy's weights from the loop."""
+    if recipe.engine == "vllm":
+        from training.rl.vllm_engine import VllmEngine
+
+        engine: RolloutEngine = VllmEngine(folder)
+        return engine
+    from training.rl.torch_engine import TorchEngine
+
+    return TorchEngine(
+        model, tokenizer, batch_tokens=ENGINE_BATCH_TOKENS, precision=recipe.precision
+    )
+
+
+def make_agent(recipe: RlRecipe, tokenizer: Tokenizer) -> Method:
+    """The agent in training. GRU-Mem's exit gate is always on (PROTOCOL 4)."""
+    if recipe.method == "gru_mem":
+        return GruMem(tokenizer, GruMemSettings(recipe.chunk_tokens, recipe.reply_tokens))
+    return MemAgent(
+        tokenizer,
+        MemAgentSettings(recipe.chunk_tokens, recipe.reply_tokens, answer_form=recipe.answer_form),
+    )
+
+
+def checkpoint_folder(model: str) -> Path:
+    """The folder of a catalogue name's weights, or the folder named.
+
+    Raises:
+        UsageError: neither.
+    """
+    if (Path(model) / "config.json").is_file():
+        return Path(model)
+    location = Path(find_model(model).location)
+    if not location.is_dir():
+        raise UsageError(
+            f"model {model!r}: its weights are on the hub; download them and give the folder"
+        )
+    return location

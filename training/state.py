@@ -1,0 +1,114 @@
+"""What a training run keeps in its folder, so that a killed run goes on as if unbroken.
+
+Weights and AdamW's moments are one safetensors file, replaced at once; the step stands in its
+metadata. Metrics are JSON lines; those after the last saved step are dropped on resume, since
+their steps are made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import Qwen2ForCausalLM
+
+from core.errors import SettingsChanged
+
+RECIPE_FILE, STATE_FILE, WEIGHTS_FILE = "recipe.json", "state.safetensors", "model.safetensors"
+ADAMW_STATE = ("step", "exp_avg", "exp_avg_sq")
+
+
+def claim(out: Path, recipe: str, resume: bool) -> None:
+    """Write the recipe's text into `out`, or check that the one there is the same.
+
+    Raises:
+        SettingsChanged: `out` holds a state of another recipe, or one and `resume` is False.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / RECIPE_FILE
+    if (out / STATE_FILE).exists():
+        if not resume:
+            raise SettingsChanged(f"{out} holds a run already; resume it or choose another folder")
+        if path.read_text(encoding="utf-8") != recipe:
+            raise SettingsChanged(f"{out} holds a run of another recipe; choose another folder")
+    path.write_text(recipe, encoding="utf-8")
+
+
+def save_state(
+    out: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int
+) -> None:
+    """Replace the state in `out` by this one, after `step` steps."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        tensors[f"weight/{name}"] = parameter.detach()
+        state = optimizer.state.get(parameter, {})
+        tensors |= {f"{part}/{name}": state[part] for part in ADAMW_STATE if part in state}
+    partial = out / (STATE_FILE + ".partial")
+    save_file(tensors, str(partial), metadata={"step": str(step)})
+    partial.replace(out / STATE_FILE)
+
+
+def load_state(out: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Go on from the state in `out`: returns its step, 0 where there is none."""
+    if not (out / STATE_FILE).exists():
+        return 0
+    with safe_open(str(out / STATE_FILE), "pt") as file:
+        step = int(file.metadata()["step"])
+    tensors = load_file(str(out / STATE_FILE))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[f"weight/{name}"])
+            parts = {part: tensors.get(f"{part}/{name}") for part in ADAMW_STATE}
+            found = {part: tensor for part, tensor in parts.items() if tensor is not None}
+            if found:
+                on = {part: tensor.to(parameter.device) for part, tensor in found.items()}
+                optimizer.state[parameter] = on
+    return step
+
+
+def append_line(path: Path, line: Mapping[str, object]) -> None:
+    """Add a JSON line."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def drop_lines_after(path: Path, step: int) -> None:
+    """Keep the lines whose `step` is at most `step`; a torn last line goes too."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+        except ValueError:
+            break
+    path.write_text("".join(kept), encoding="utf-8")
+
+
+def save_checkpoint(model: Qwen2ForCausalLM, out: Path) -> None:
+    """Write bf16 weights, config.json and generation_config.json (greedy) as serving wants."""
+    names = {name for name, _ in model.named_parameters()}
+    tensors = {
+        name: tensor.detach().to("cpu", torch.bfloat16).contiguous()
+        for name, tensor in model.state_dict().items()
+        if name in names
+    }
+    partial = out / (WEIGHTS_FILE + ".partial")
+    save_file(tensors, str(partial), metadata={"format": "pt"})
+    partial.replace(out / WEIGHTS_FILE)
+    config = model.config.to_dict()
+    config |= {"architectures": ["Qwen2ForCausalLM"], "dtype": "bfloat16"}
+    text = json.dumps(config, indent=2, sort_keys=True, default=str) + "\n"
+    (out / "config.json").write_text(text, encoding="utf-8")
+    generation = {
+        "do_sample": False,
+        "eos_token_id": model.config.eos_token_id,
+        "pad_token_id": model.config.pad_token_id,
+    }
+    (out / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
