@@ -43,11 +43,11 @@ class Context:
         """The whole haystack as one string."""
         return self.separator.join(self.pieces)
 
-    def blocks(self) -> Iterator[str]:
-        """The whole text, stripped of outer white space, in blocks of about BLOCK_CHARS."""
-        return _stripped(self._raw_blocks())
+    def blocks(self, *, stripped: bool = True) -> Iterator[str]:
+        """The whole text in blocks of about BLOCK_CHARS; `stripped` of outer white space."""
+        return _stripped(self._joined()) if stripped else self._joined()
 
-    def _raw_blocks(self) -> Iterator[str]:
+    def _joined(self) -> Iterator[str]:
         pieces = iter(self.pieces)
         taken = 1
         before = ""

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import shutil
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.errors import UsageError
+
 if TYPE_CHECKING:
     from core.types import Sample
-    from tasks.task import Task
 
 POCKET = Path(__file__).resolve().parent.parent / "checkpoints" / "pocket"
-SAY_EVERY_S = 5.0
+FORMS = ("index", "ruler", "memagent", "datasets")
 CORPUS_NAMES = ("hotpotqa", "squad", "longbench", "published", "essays", "words")
 
 
 def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `tasks`, `tasks list`, `tasks show` and `tasks export`."""
+    """Adds `tasks`, `tasks list`, `tasks show`, `tasks export` and `tasks generate`."""
     tasks = commands.add_parser(
         "tasks",
         help="list the tasks, show a sample, write samples for other programs",
@@ -47,13 +48,32 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "export",
         help="write samples as RULER's, MemAgent's or datasets' files",
         description="Writes the samples 0 to K-1 of a cell. ruler: JSON lines; memagent: one "
-        "JSON array; datasets: a folder for datasets.load_from_disk.",
+        "JSON array; datasets: a folder for datasets.load_from_disk; index: JSON lines with ids, "
+        "questions, golds and hashes of the texts.",
     )
     _add_cell(add)
     add.add_argument("--samples", type=at_least(1), required=True, metavar="K")
-    add.add_argument("--form", choices=("ruler", "memagent", "datasets"), required=True)
+    add.add_argument("--form", choices=FORMS, required=True)
     add.add_argument("--out", type=Path, required=True, metavar="PATH", help="file, or folder")
     add.set_defaults(command=export)
+
+    add = kinds.add_parser(
+        "generate",
+        help="make all samples of a suite",
+        description="Makes every cell of a suite: memagent_evaluation is the whole set of the "
+        "MemAgent paper. By default the texts are made and hashed and not kept; --form ruler, "
+        "memagent or datasets writes them. Stop it at any time: the same command goes on.",
+    )
+    add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
+    add.add_argument("--form", choices=FORMS, default="index", help="default: %(default)s")
+    add.add_argument("--out", type=Path, required=True, metavar="DIR")
+    add.add_argument("--tasks", type=_names, metavar="T,U", help="of the suite's, only these")
+    add.add_argument("--lengths", type=_numbers, metavar="N,M", help="of the suite's, only these")
+    add.add_argument("--samples", type=at_least(1), metavar="K", help="of each cell")
+    add.add_argument("--seed", type=int, metavar="S", help="default: the suite's")
+    add.add_argument("--workers", type=at_least(1), default=1, metavar="W", help="processes")
+    _add_sources(add)
+    add.set_defaults(command=generate)
 
 
 def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -102,6 +122,10 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(at_least(1)(part) for part in text.split(","))
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
 def data_status(arguments: argparse.Namespace) -> int:
     """run.py data status"""
     from tasks.data_status import status
@@ -134,6 +158,10 @@ def _add_cell(add: argparse.ArgumentParser) -> None:
         help="tokens of the whole prompt and the reply; 0 is a LongBench sample's own length",
     )
     add.add_argument("--seed", type=int, default=42, metavar="S", help="default: %(default)s")
+    _add_sources(add)
+
+
+def _add_sources(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--tokenizer",
         default=str(POCKET),
@@ -195,42 +223,71 @@ def export(arguments: argparse.Namespace) -> int:
     from core.tokens import Tokenizer
     from tasks.corpora import Corpora
     from tasks.export import export_samples
+    from tasks.progress import Progress
     from tasks.registry import find_task
 
     task = find_task(arguments.task)
     tokenizer = Tokenizer.load(arguments.tokenizer)
     corpora = Corpora(arguments.data)
+    progress = Progress({task.name: (arguments.samples, arguments.length)})
 
     def samples() -> Iterator[Sample]:
-        say = _Progress(arguments.samples)
         for index in range(arguments.samples):
-            yield _made(task, index)
-            say.done(index + 1)
-
-    def _made(task: Task, index: int) -> Sample:
-        return task.sample(
-            index, arguments.length, seed=arguments.seed, tokenizer=tokenizer, corpora=corpora
-        )
+            yield task.sample(
+                index, arguments.length, seed=arguments.seed, tokenizer=tokenizer, corpora=corpora
+            )
+            progress.made(task.name, index + 1)
 
     count = export_samples(
         samples(), arguments.form, arguments.out, tokenizer, task.generation_tokens
     )
+    progress.finish()
     print(f"{count} samples in {arguments.out}")
     return 0
 
 
-class _Progress:
-    """A line on standard error now and then, once a command takes long."""
+def generate(arguments: argparse.Namespace) -> int:
+    """run.py tasks generate"""
+    from benchmarks.suite import load_suite
+    from tasks.generate import Cell, Making
+    from tasks.generate import generate as make
+    from tasks.progress import Progress
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._next = time.monotonic() + SAY_EVERY_S
+    suite = load_suite(arguments.suite)
+    samples: dict[tuple[str, int], int] = {}
+    for block in suite.cells:
+        for task in block.tasks:
+            for length in block.lengths:
+                # Blocks may differ in models only; then the cell is one.
+                most = max(samples.get((task, length), 0), arguments.samples or block.samples)
+                samples[task, length] = most
+    cells = [
+        Cell(task, length, count)
+        for (task, length), count in samples.items()
+        if task in (arguments.tasks or (task,)) and length in (arguments.lengths or (length,))
+    ]
+    if not cells:
+        raise UsageError(f"suite {suite.name}: no cell has one of these tasks and lengths")
+    progress = Progress({cell.name: (cell.samples, cell.length) for cell in cells})
+    seed = suite.seed if arguments.seed is None else arguments.seed
+    started = time.monotonic()
+    count, tokens = make(
+        Making(arguments.out, arguments.form, seed, arguments.tokenizer, arguments.data),
+        cells,
+        arguments.workers,
+        progress,
+    )
+    progress.finish()
+    print(
+        f"{count} of {len(cells)} cells made now, {tokens:,} tokens of context, in "
+        f"{time.monotonic() - started:.1f} s, at most {_peak_mb():.0f} MB of memory a process\n"
+        f"samples {arguments.out}"
+    )
+    return 0
 
-    def done(self, count: int) -> None:
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + SAY_EVERY_S
-        line = f"{count} of {self._total} samples"
-        end = "\r" if sys.stderr.isatty() else "\n"
-        width = shutil.get_terminal_size().columns - 1
-        print(line.ljust(width) if end == "\r" else line, end=end, file=sys.stderr, flush=True)
+
+def _peak_mb() -> float:
+    """Of this process and of those that it has ended. Kilobytes on Linux, bytes on a Mac."""
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    most = max(resource.getrusage(kind).ru_maxrss for kind in kinds)
+    return most / (1e6 if sys.platform == "darwin" else 1e6 / 1024)

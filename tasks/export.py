@@ -10,6 +10,9 @@
               where it is one: sample i of ours asks question i)
     datasets  a folder for `datasets.load_from_disk`, with the evidence and all that the task
               reports (`meta`, as JSON)
+    index     JSON lines without the texts: index, id, question, golds, and of the context its
+              size in UTF-8 and SHA-256 (of memagent's `context`), with the tokens and documents
+              that the task has counted
 
 Sources: https://github.com/NVIDIA/RULER (Apache-2.0), https://github.com/BytedTsinghua-SIA/MemAgent.
 One sample is in memory at a time, and a file that could not be finished is not left behind.
@@ -17,6 +20,7 @@ One sample is in memory at a time, and a file that could not be finished is not 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +32,7 @@ from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Json, Sample
 
-FORMS = ("ruler", "memagent", "datasets")
+FORMS = ("index", "ruler", "memagent", "datasets")
 
 
 def export_samples(
@@ -44,6 +48,9 @@ def export_samples(
     try:
         if form == "ruler":
             rows = (ruler_row(sample, tokenizer, generation_tokens) for sample in samples)
+            return _write_text(out, lambda file: _json_lines(file, rows))
+        if form == "index":
+            rows = (index_row(sample) for sample in samples)
             return _write_text(out, lambda file: _json_lines(file, rows))
         if form == "memagent":
             rows = (memagent_row(sample) for sample in samples)
@@ -101,6 +108,26 @@ def dataset_row(sample: Sample) -> dict[str, Any]:
         "evidence_end": [end for _, end in spans],
         "evidence_text": [one.text for one in sample.evidence],
         "meta": json.dumps(dict(sample.meta), ensure_ascii=False),
+    }
+
+
+def index_row(sample: Sample) -> dict[str, Json]:
+    """A line of an index. The context is read as a stream: memory is that of a block."""
+    digest = hashlib.sha256()
+    size = 0
+    for block in sample.problem.context.blocks(stripped=False):
+        data = block.encode()
+        digest.update(data)
+        size += len(data)
+    known = ("context_tokens", "prompt_tokens", "documents", "hotpotqa_index")
+    return {
+        "index": sample.index,
+        "id": sample.id,
+        "question": sample.problem.question,
+        "golds": list(sample.golds),
+        **{name: sample.meta[name] for name in known if name in sample.meta},
+        "context_bytes": size,
+        "context_sha256": digest.hexdigest(),
     }
 
 

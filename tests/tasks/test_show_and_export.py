@@ -188,7 +188,7 @@ def test_a_failed_export_leaves_nothing_and_keeps_what_was_there(
 def test_what_has_no_rulers_form_says_so(byte_tokenizer: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="memagent or datasets"):
         export_samples([hostile_sample()], "ruler", tmp_path / "x", byte_tokenizer, 1)
-    with pytest.raises(UsageError, match="expected one of ruler"):
+    with pytest.raises(UsageError, match="expected one of index, ruler"):
         export_samples([], "csv", tmp_path / "x", byte_tokenizer, 1)
 
 
@@ -208,10 +208,11 @@ def test_the_command_shows_and_exports(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_long_export_says_how_far_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.commands.SAY_EVERY_S", -1.0)
+    monkeypatch.setattr("tasks.progress.LINE_EVERY_S", -1.0)
     words = ["vt", "--length", "2000", "--samples", "2", "--form", "memagent"]
     assert run.main(["tasks", "export", *words, "--out", str(tmp_path / "x")]) == 0
-    assert "1 of 2 samples\n2 of 2 samples\n" in capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[-1] for line in said] == [f"vt: {i} of 2 samples" for i in (1, 2)]
 
 
 @pytest.mark.parametrize(
