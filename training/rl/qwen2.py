@@ -10,8 +10,8 @@ of small models on few cores gain from:
 * The residual stream, norms and rotations are float32, as in training under autocast; only
   matrix products are in `dtype`.
 
-Axes: N tokens of all prompts, B rows, T tokens of a prompt, S places of the cache, D width,
-Q query heads, K key heads, G queries a key head, E head size, V vocabulary.
+Axes: N tokens of all prompts, B rows, T tokens of a prompt, S places of the cache, W of the
+window, D width, Q query heads, K key heads, G queries a key head, E head size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ class Qwen2:
             else self._place("lm_head.weight", config.vocab_size, self.width)
         )
         self.turns_WE = _rotations(config).to(device)
+        self.future = torch.full((QUERY_BLOCK, QUERY_BLOCK), -torch.inf, device=device).triu_(1)
 
     # -- weights ---------------------------------------------------------------------------
 
@@ -144,88 +145,91 @@ class Qwen2:
         float32 [B, V]."""
         lengths = [len(prompt) for prompt in prompts]
         ids_N = torch.tensor([token for prompt in prompts for token in prompt])
-        turns_N1E = self.turns_WE[torch.cat([torch.arange(n) for n in lengths])][:, None]
+        turns_NE = self.turns_WE[torch.cat([torch.arange(n) for n in lengths])]
         ends_B = torch.tensor(lengths).cumsum(0)
-        hidden_ND = F.embedding(ids_N.to(self.device), self.embed_VD).float()
-        last_B = (ends_B - 1).to(self.device)
         starts = [0, *ends_B.tolist()]
+        last_B = (ends_B - 1).to(self.device)
+        hidden_ND = F.embedding(ids_N.to(self.device), self.embed_VD).float()
         for index, layer in enumerate(self.layers):
-            queries_NQE, keys_NKE, values_NKE = self._project(layer, hidden_ND, turns_N1E)
+            queries_QNE, keys_KNE, values_KNE = self._project(layer, hidden_ND, turns_NE)
+            mixed_ND = hidden_ND.new_empty(len(ids_N), self.heads * self.head_size).to(self.dtype)
             last = index == self.layer_count - 1
-            mixed = torch.empty_like(queries_NQE)
             for row, start, stop in zip(rows, starts, starts[1:], strict=False):
-                keys_KTE = cache.keys[index, row, :, : stop - start]
-                values_KTE = cache.values[index, row, :, : stop - start]
-                keys_KTE.copy_(keys_NKE[start:stop].transpose(0, 1))
-                values_KTE.copy_(values_NKE[start:stop].transpose(0, 1))
-                first = stop - start - 1 if last else 0
-                mixed[start + first : stop] = self._causal(
-                    queries_NQE[start + first : stop], keys_KTE, values_KTE
-                )
+                keys = keys_KNE[:, start:stop]
+                values = cache.values[index, row, :, : stop - start]
+                values.copy_(values_KNE[:, start:stop])
+                cache.keys[index, row, :, : stop - start] = keys
+                first = stop - 1 if last else start
+                self._attend(queries_QNE[:, first:stop], keys, values, mixed_ND[first:stop])
             if last:
-                hidden_ND, mixed = hidden_ND[last_B], mixed[last_B]
-            hidden_ND = self._finish(layer, hidden_ND, mixed)
+                hidden_ND, mixed_ND = hidden_ND[last_B], mixed_ND[last_B]
+            hidden_ND = self._finish(layer, hidden_ND, mixed_ND)
         return self._logits(hidden_ND)
 
-    def decode(self, tokens_B: Tensor, places_B: Tensor, cache: KeysValues, longest: int) -> Tensor:
-        """One token a row: token b stands at place places_B[b] < longest of row b. Returns the
-        logits after it, float32 [B, V]."""
+    def decode(self, tokens_B: Tensor, places_B: Tensor, cache: KeysValues) -> Tensor:
+        """One token a row: token b stands at place places_B[b] of row b. Returns the logits
+        after it, float32 [B, V].
+
+        Attends to all S places, masked: of a cut cache, matrix products would make a copy.
+        """
         count = len(tokens_B)
         rows_B = torch.arange(count, device=self.device)
-        turns_B1E = self.turns_WE[places_B][:, None]
+        turns_BE = self.turns_WE[places_B]
         # A row's later places hold what an earlier batch left there.
-        unseen_B1S = torch.arange(longest, device=self.device) > places_B[:, None, None]
-        bias_BS1 = torch.zeros(unseen_B1S.shape, dtype=self.dtype, device=self.device)
-        bias_BS1 = bias_BS1.masked_fill_(unseen_B1S, -torch.inf).transpose(1, 2)
-        bias = bias_BS1.repeat_interleave(self.key_heads, 0)
+        columns_S = torch.arange(cache.keys.shape[3], device=self.device)
+        bias_BS = torch.zeros(count, len(columns_S), dtype=self.dtype, device=self.device)
+        bias_BS.masked_fill_(columns_S > places_B[:, None], -torch.inf)
+        bias_B1S1 = bias_BS[:, None, :, None]
         hidden_BD = F.embedding(tokens_B, self.embed_VD).float()
         for index, layer in enumerate(self.layers):
-            queries_BQE, keys_BKE, values_BKE = self._project(layer, hidden_BD, turns_B1E)
-            cache.keys[index, rows_B, :, places_B] = keys_BKE
-            cache.values[index, rows_B, :, places_B] = values_BKE
-            keys = cache.keys[index, :count, :, :longest].flatten(0, 1)  # [BK, S, E], no copy
-            values = cache.values[index, :count, :, :longest].flatten(0, 1)
-            queries = queries_BQE.reshape(count * self.key_heads, -1, self.head_size)
+            queries_QBE, keys_KBE, values_KBE = self._project(layer, hidden_BD, turns_BE)
+            cache.keys[index, rows_B, :, places_B] = keys_KBE.transpose(0, 1).to(self.dtype)
+            cache.values[index, rows_B, :, places_B] = values_KBE.transpose(0, 1)
+            keys_BKSE, values_BKSE = cache.keys[index, :count], cache.values[index, :count]
+            queries_BKGE = queries_QBE.unflatten(0, (self.key_heads, -1)).permute(2, 0, 1, 3)
             # Keys on the left: with one query this product is several times faster.
-            scores = torch.baddbmm(bias, keys, queries.transpose(1, 2))  # [BK, S, G]
-            shares = torch.softmax(scores.transpose(1, 2), -1)
-            mixed = (shares @ values).view(count, self.heads, self.head_size)
-            hidden_BD = self._finish(layer, hidden_BD, mixed)
+            scores_BKSG = keys_BKSE @ queries_BKGE.to(self.dtype).transpose(2, 3)
+            shares_BKGS = torch.softmax(scores_BKSG.add_(bias_B1S1).transpose(2, 3), -1)
+            hidden_BD = self._finish(layer, hidden_BD, (shares_BKGS @ values_BKSE).flatten(1))
         return self._logits(hidden_BD)
 
     def _project(
-        self, layer: _Layer, hidden_ND: Tensor, turns_N1E: Tensor
+        self, layer: _Layer, hidden_ND: Tensor, turns_NE: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (scaled), keys (both rotated) and values of one layer, [N, heads, E]."""
+        """Queries [Q, N, E] (rotated and scaled) and keys [K, N, E] (rotated), both float32,
+        and values [K, N, E] of one layer."""
         normed_ND = self._normed(hidden_ND, layer.norm_D)
-        heads = F.linear(normed_ND, layer.qkv, layer.qkv_bias).unflatten(1, (-1, self.head_size))
-        turning = heads[:, : self.heads + self.key_heads].float()
-        turned = torch.view_as_complex(turning.unflatten(2, (-1, 2))) * turns_N1E
-        real = torch.view_as_real(turned).flatten(2)
-        queries = (real[:, : self.heads] * self.head_size**-0.5).to(self.dtype)
-        keys = real[:, self.heads :].to(self.dtype)
-        return queries, keys, heads[:, self.heads + self.key_heads :]
+        heads_NHE = F.linear(normed_ND, layer.qkv, layer.qkv_bias).unflatten(
+            1, (-1, self.head_size)
+        )
+        turning, values_NKE = heads_NHE.split((self.heads + self.key_heads, self.key_heads), 1)
+        pairs_HNE = torch.view_as_complex(turning.float().unflatten(2, (-1, 2))).transpose(0, 1)
+        turned_HNE = pairs_HNE.new_empty(pairs_HNE.shape)
+        scaled_NE = turns_NE * self.head_size**-0.5
+        torch.mul(pairs_HNE[: self.heads], scaled_NE, out=turned_HNE[: self.heads])
+        torch.mul(pairs_HNE[self.heads :], turns_NE, out=turned_HNE[self.heads :])
+        real_HNE = torch.view_as_real(turned_HNE).flatten(2)
+        return real_HNE[: self.heads], real_HNE[self.heads :], values_NKE.transpose(0, 1)
 
-    def _causal(self, queries_TQE: Tensor, keys_KTE: Tensor, values_KTE: Tensor) -> Tensor:
-        """Attention of a prompt's last queries, each to the keys up to its own; as queries."""
-        count, length = len(queries_TQE), keys_KTE.shape[1]
-        grouped_KGTE = queries_TQE.unflatten(1, (self.key_heads, -1)).permute(1, 2, 0, 3)
-        mixed_TKGE = torch.empty_like(queries_TQE).unflatten(1, (self.key_heads, -1))
+    def _attend(
+        self, queries_QRE: Tensor, keys_KTE: Tensor, values_KTE: Tensor, mixed_RD: Tensor
+    ) -> None:
+        """Causal attention of a prompt's last R queries to its keys, into `mixed_RD`."""
+        count, length = queries_QRE.shape[1], keys_KTE.shape[1]
+        queries_KGRE = queries_QRE.unflatten(0, (self.key_heads, -1))
+        mixed_KGRE = mixed_RD.unflatten(1, (*queries_KGRE.shape[:2], -1)).permute(1, 2, 0, 3)
         for start in range(0, count, QUERY_BLOCK):
             stop = min(start + QUERY_BLOCK, count)
-            seen = length - count + stop
-            block = grouped_KGTE[:, :, start:stop].flatten(1, 2)
-            scores = (block @ keys_KTE[:, :seen].transpose(1, 2)).unflatten(1, (-1, stop - start))
-            corner = scores[..., seen - (stop - start) :]
-            future = torch.full((stop - start,) * 2, -torch.inf, dtype=self.dtype)
-            corner += future.triu_(1).to(self.device)
-            mixed = torch.softmax(scores, -1).flatten(1, 2) @ values_KTE[:, :seen]
-            mixed_TKGE[start:stop] = mixed.unflatten(1, (-1, stop - start)).permute(2, 0, 1, 3)
-        return mixed_TKGE.flatten(1, 2)
+            size, seen = stop - start, length - count + stop
+            block = queries_KGRE[:, :, start:stop].flatten(1, 2)
+            scores = (block @ keys_KTE[:, :seen].transpose(1, 2)).unflatten(1, (-1, size))
+            scores[..., seen - size :] += self.future[:size, :size]
+            shares = torch.softmax(scores, -1).to(self.dtype).flatten(1, 2)
+            mixed_KGRE[:, :, start:stop] = (shares @ values_KTE[:, :seen]).unflatten(1, (-1, size))
 
-    def _finish(self, layer: _Layer, hidden_ND: Tensor, mixed: Tensor) -> Tensor:
+    def _finish(self, layer: _Layer, hidden_ND: Tensor, mixed_ND: Tensor) -> Tensor:
         """The rest of a layer after attention."""
-        hidden_ND = hidden_ND + F.linear(mixed.flatten(1), layer.out)
+        hidden_ND = hidden_ND + F.linear(mixed_ND, layer.out)
         both = F.linear(self._normed(hidden_ND, layer.mlp_norm_D), layer.gate_up)
         gate, up = both.chunk(2, -1)
         return hidden_ND.add_(F.linear(F.silu(gate).mul_(up), layer.down))

@@ -11,8 +11,12 @@ matter. (Float rounding does depend on a batch's shape; it can tip a draw that l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
+from queue import SimpleQueue
 from typing import Literal
 
 import numpy as np
@@ -35,9 +39,11 @@ class TorchEngine:
     """A `training.rl.engine.RolloutEngine`. It copies the model's weights; the model itself
     stays as it is, and later changes reach the engine by `load_weights` alone.
 
-    `batch_tokens` bounds the prompt and reply tokens of a batch (and the cache:
+    `batch_tokens` bounds the prompt and reply tokens of a batch (and its cache:
     2 * layers * key heads * head size numbers a token). `precision` is that of the matrix
-    products; sums, norms and probabilities are float32.
+    products; sums, norms and probabilities are float32. `workers` batches run at a time, each
+    on one core: small matrices gain nothing from more. It is part of what decides the batches,
+    so it does not follow the machine's cores. On a GPU it is 1.
 
     Raises:
         UsageError: the model names no closing token, or asks for what qwen2.py does not compute.
@@ -50,6 +56,7 @@ class TorchEngine:
         *,
         batch_tokens: int,
         precision: Literal["bfloat16", "float32"],
+        workers: int = 2,
     ) -> None:
         config = model.config
         self.tokenizer = tokenizer
@@ -58,11 +65,11 @@ class TorchEngine:
         self.end_ids = _end_ids(model)
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.net = Qwen2(config, dtype, model.device)
-        self._keys_values = torch.zeros(
-            2 * self.net.layer_count * self.net.key_heads * self.net.head_size * batch_tokens,
-            dtype=dtype,
-            device=model.device,
-        )
+        self.workers = workers if model.device.type == "cpu" else 1
+        place = 2 * self.net.layer_count * self.net.key_heads * self.net.head_size
+        self._caches: SimpleQueue[Tensor] = SimpleQueue()
+        for _ in range(self.workers):  # zeros: what is masked must be finite
+            self._caches.put(torch.zeros(place * batch_tokens, dtype=dtype, device=model.device))
         self.load_weights(model.state_dict().items())
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -88,35 +95,47 @@ class TorchEngine:
                     f"a request of {row.tokens} tokens: the window has {self.window_tokens}, "
                     f"a batch {self.batch_tokens}"
                 )
-        with torch.inference_mode():
-            for batch in _batches(rows, self.batch_tokens):
-                self._run(batch, sampling)
+        batches = list(_batches(rows, self.batch_tokens, self.workers))
+        threads = torch.get_num_threads()
+        with ThreadPoolExecutor(self.workers) as pool:
+            try:
+                list(pool.map(self._run, batches, repeat(sampling)))
+            finally:
+                torch.set_num_threads(threads)  # the workers' setting reaches beyond them
         return [row.generated() for row in rows]
 
     # -- one batch -------------------------------------------------------------------------
 
     def _run(self, rows: list[_Row], sampling: Sampling) -> None:
         """Fills the rows' replies. `rows` is used up."""
-        cache = self._cache(len(rows), max(row.tokens for row in rows))
+        if self.net.device.type == "cpu":
+            torch.set_num_threads(1)
+        store = self._caches.get()
+        try:
+            with torch.inference_mode():
+                self._fill(rows, self._cache(rows, store), sampling)
+        finally:
+            self._caches.put(store)
+
+    def _cache(self, rows: Sequence[_Row], store: Tensor) -> KeysValues:
+        net = self.net
+        places = max(row.tokens for row in rows)
+        shape = (2, net.layer_count, len(rows), net.key_heads, places, net.head_size)
+        keys, values = store[: math.prod(shape)].view(shape)
+        return KeysValues(keys, values)
+
+    def _fill(self, rows: list[_Row], cache: KeysValues, sampling: Sampling) -> None:
         logits_BV = self._prefill(rows, cache)
         while True:
             tokens_B = self._extend(rows, logits_BV, sampling)
             keep = self._drop_ended(rows, cache)
             if not rows:
                 return
-            places = [row.filled - 1 for row in rows]
             logits_BV = self.net.decode(
                 tokens_B[torch.tensor(keep, device=tokens_B.device)],
-                torch.tensor(places, device=tokens_B.device),
+                torch.tensor([row.filled - 1 for row in rows], device=tokens_B.device),
                 cache,
-                max(places) + 1,
             )
-
-    def _cache(self, rows: int, places: int) -> KeysValues:
-        net = self.net
-        shape = (2, net.layer_count, rows, net.key_heads, places, net.head_size)
-        keys, values = self._keys_values[: int(np.prod(shape))].view(shape)
-        return KeysValues(keys, values)
 
     def _prefill(self, rows: Sequence[_Row], cache: KeysValues) -> Tensor:
         """Reads each different prompt once, in parts. Returns logits, [B, V]."""
@@ -237,17 +256,20 @@ def _cut(probs_BV: Tensor, sampling: Sampling) -> Tensor:
     return torch.zeros_like(probs_BV).scatter_(1, order_BV, sorted_BV.masked_fill_(out_BV, 0))
 
 
-def _batches(rows: Sequence[_Row], budget: int) -> Iterator[list[_Row]]:
-    """Rows by length, longest first, as many a batch as its padded rectangle allows. Equal
-    prompts end up side by side."""
-    batch: list[_Row] = []
+def _batches(rows: Sequence[_Row], budget: int, workers: int) -> list[list[_Row]]:
+    """Rows by length, longest first; about equal parts, a multiple of `workers`, each of which
+    fits the budget as a padded rectangle. Equal prompts end up side by side."""
+    tokens = sum(row.tokens for row in rows)
+    share = tokens / (workers * math.ceil(tokens / (budget * workers))) if rows else 0
+    batches: list[list[_Row]] = []
+    taken = 0
     for row in sorted(rows, key=lambda row: (-row.tokens, row.prompt, row.index)):
-        if batch and batch[0].tokens * (len(batch) + 1) > budget:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
+        full = batches and batches[-1][0].tokens * (len(batches[-1]) + 1) > budget
+        if full or taken >= share * len(batches):
+            batches.append([])
+        batches[-1].append(row)
+        taken += row.tokens
+    return batches
 
 
 def _parts(indices: Sequence[int], rows: Sequence[_Row]) -> Iterator[list[int]]:
