@@ -55,7 +55,8 @@ SAMPLE_ROWS = """
 SELECT cell.id AS cell, sample.sample_id AS id, task, length, method, model,
        sample.idx AS "index", question, golds, sample.reply, prediction, status, error_kind,
        error, truncated_tokens, counts, meta,
-       COUNT(turn.turn) AS turns, COALESCE(SUM(turn.prompt_tokens), 0) AS prompt_tokens,
+       COUNT(turn.turn) AS turns, COALESCE(SUM(turn.tag = 'memory'), 0) AS memory_turns,
+       COALESCE(SUM(turn.prompt_tokens), 0) AS prompt_tokens,
        COALESCE(SUM(turn.completion_tokens), 0) AS completion_tokens,
        COALESCE(SUM(turn.seconds), 0.0) AS seconds,
        COALESCE(SUM(turn.finish_reason = 'length'), 0) AS cut_turns

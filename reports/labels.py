@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+VARIANT_LABELS: Mapping[str, str] = {"exit_gate=false": "w/o EG", "exit_gate=true": "w/ EG"}
+"""Settings in a method's name that the papers have a word for."""
+
 METHOD_LABELS: Mapping[str, str] = {
     "memagent": "MemAgent",
     "gru_mem": "GRU-Mem",
@@ -46,9 +49,17 @@ class Look:
     dash: str
 
 
+def base_method(method: str) -> str:
+    """A method's name without the settings that it may go on with."""
+    return method.partition("@")[0]
+
+
 def method_label(method: str) -> str:
-    """`full_context` -> `Full context`; a name that is not known stays as it is."""
-    return METHOD_LABELS.get(method, method)
+    """`full_context` -> `Full context`, `gru_mem@exit_gate=false` -> `GRU-Mem w/o EG`; what is
+    not known stays as it is."""
+    base, _, settings = method.partition("@")
+    words = ", ".join(VARIANT_LABELS.get(part, part) for part in settings.split(","))
+    return f"{METHOD_LABELS.get(base, base)} {words}".rstrip()
 
 
 def looks(all_series: Sequence[Series]) -> dict[Series, Look]:
@@ -59,9 +70,10 @@ def looks(all_series: Sequence[Series]) -> dict[Series, Look]:
     seen: dict[str, int] = {}
     result = {}
     for series in all_series:
-        rank = seen.get(series.method, 0)
-        seen[series.method] = rank + 1
-        palette = PALETTES.get(series.method, OTHER_PALETTE)
+        base = base_method(series.method)
+        rank = seen.get(base, 0)
+        seen[base] = rank + 1
+        palette = PALETTES.get(base, OTHER_PALETTE)
         method = method_label(series.method)
         both = f"{series.model} · {method}"
         label = method if one_model else series.model if one_method else both

@@ -19,7 +19,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports.data import RunData
-from reports.labels import PROFILES, length_label, looks, method_label, percent
+from reports.efficiency import efficiency_rows
+from reports.labels import PROFILES, Series, length_label, looks, method_label, percent
+from reports.paired import paired_tests
+from reports.paired_table import SIGNIFICANT, p_value, pair_count, paired_rows, points
 from reports.published import Comparison, PublishedRow, by_cell, lengths_of
 from reports.style import Rendered
 from reports.tables import wide_rows
@@ -32,9 +35,11 @@ LONGEST_TEXT = 1500
 
 @dataclass(frozen=True, slots=True)
 class PageParts:
-    """What a page is made of. `figures` are named as `reports.figures` names them."""
+    """What a page is made of. `compared_with` is the reference of the paired tests; `figures`
+    go by their names; `reference` is the papers' curves."""
 
     run: RunData
+    compared_with: Series
     figures: tuple[Rendered, ...]
     reference: Rendered | None
     comparisons: tuple[Comparison, ...]
@@ -60,6 +65,9 @@ def page_html(parts: PageParts) -> str:
         "amount": _amount,
         "moment": _moment,
         "signed": _signed,
+        "points": points,
+        "p_value": p_value,
+        "pair_count": pair_count,
     }
     css = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
@@ -78,13 +86,20 @@ def page_html(parts: PageParts) -> str:
         comparisons=by_cell(parts.comparisons),
         exhibits=list(dict.fromkeys((c.row.source, c.row.exhibit) for c in parts.comparisons)),
         looks=looks(run.all_series),
+        compared_with=parts.compared_with,
+        paired={
+            profile: paired_rows(run, paired_tests(run, parts.compared_with, profile))
+            for profile in PROFILES
+        },
+        significant=SIGNIFICANT,
+        efficiency=efficiency_rows(run),
         wide={profile: wide_rows(run, profile) for profile in PROFILES},
         totals=_totals(run),
         counted=any(cell.counts for cell in run.cells),
         demonstrations=[m for m in _models(run) if run.model(m).get("demonstration")],
         settings=_sections(run.settings),
         sessions=[(session, list(_flat(session))) for session in run.sessions],
-        command=_command(run),
+        commands=_commands(run),
     )
 
 
@@ -179,14 +194,20 @@ def _sections(settings: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, st
     return sections
 
 
-def _command(run: RunData) -> str:
-    """The command that made the run, as a shell takes it."""
-    command = run.sessions[-1].get("command") if run.sessions else None
-    if isinstance(command, str):
-        return command
-    if isinstance(command, list) and command:
-        prefix = "python " if str(command[0]).endswith(".py") else ""
-        return prefix + shlex.join(map(str, command))
+def _commands(run: RunData) -> list[str]:
+    """The commands that made the run, or each of its runs, as a shell takes them; a resumed
+    run has the same one again."""
+    given = [session.get("command") for session in run.sessions]
+    texts = [_shell(command) for command in given if command]
+    if texts:
+        return list(dict.fromkeys(texts))
     suite, seed = run.settings.get("suite"), run.settings.get("seed")
     parts = ["run.py", "sweep", str(suite or "SUITE")]
-    return "python " + shlex.join([*parts, "--seed", str(seed)] if seed is not None else parts)
+    return [_shell([*parts, "--seed", str(seed)] if seed is not None else parts)]
+
+
+def _shell(command: object) -> str:
+    if not isinstance(command, list):
+        return str(command)
+    prefix = "python " if str(command[0]).endswith(".py") else ""
+    return prefix + shlex.join(map(str, command))

@@ -6,8 +6,8 @@ A published row matches a cell of ours when all of these hold:
   doubling up to 25,600 for 3.5M) and `ruler_hqa` (documents up to the length) both stand for
   the papers' `ruler_hqa`; other variants (`..._noise`) match nothing;
 - the model's entry in the settings names it (`published_name`), and the method is the one
-  that the row was measured with: GRU-Mem's rows `gru_mem`, MemAgent's rows `memagent`,
-  all others `full_context`;
+  that the row was measured with: GRU-Mem's rows `gru_mem`, w/o EG with `@exit_gate=false`,
+  MemAgent's rows `memagent`, all others `full_context`;
 - the length label stands for our length: `7K` for 7,000 or 7 x 1,024 tokens, `1.75M` for
   1,750,000 or 1.75 x 1,048,576. Nothing in between matches;
 - the row is an accuracy; ours is then the `published` profile's.
@@ -97,7 +97,7 @@ def lengths_of(label: str) -> tuple[int, ...]:
 def method_of(model: str) -> str:
     """The method that a published model name was measured with."""
     if "GRU-Mem" in model:
-        return "gru_mem"
+        return "gru_mem@exit_gate=false" if "w/o EG" in model else "gru_mem"
     return "memagent" if "MemAgent" in model else "full_context"
 
 

@@ -1,8 +1,8 @@
 """Writes the report of a run: one page, figures as PNG and PDF, tables.
 
     out/index.html                  everything in one file, no network needed
-    out/figures/*.png, *.pdf        accuracy and heatmap (each profile), cost, published curves
-    out/tables/accuracy.csv .md .tex, ledger.csv, published.csv
+    out/figures/*.png, *.pdf        accuracy and heatmap (each profile), cost, turns, published
+    out/tables/accuracy.csv .md .tex, paired.csv, efficiency.csv, ledger.csv, published.csv
 
 The run may still be going on; what is missing is shown as missing.
 """
@@ -10,14 +10,21 @@ The run may still be going on; what is missing is shown as missing.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UsageError
-from reports.data import RunData, load_run
-from reports.figures import accuracy_figure, cost_figure, heatmap_figure
-from reports.labels import PROFILES
+from reports.cost_figures import cost_figure, turns_figure
+from reports.data import RunData
+from reports.efficiency import efficiency_frame
+from reports.figures import accuracy_figure
+from reports.heatmap import heatmap_figure
+from reports.labels import PROFILES, Series
+from reports.load import load_runs
 from reports.page import PageParts, page_html
+from reports.paired import find_reference
+from reports.paired_table import paired_frame
 from reports.published import Comparison, compare, read_published, references
 from reports.published_figure import published_figure
 from reports.style import Rendered
@@ -33,24 +40,35 @@ class ReportFiles:
     tables: tuple[Path, ...]
 
 
-def write_report(run_dir: Path, out: Path | None = None) -> ReportFiles:
-    """Renders the report of `run_dir` into `out` (default `run_dir/report`). Files that are
-    there are replaced one by one, each in one step.
+def write_report(
+    run_dirs: Sequence[Path], out: Path | None = None, reference: str | None = None
+) -> ReportFiles:
+    """Renders one report of all runs into `out` (default, for one run: its folder's
+    `report`). Files that are there are replaced one by one, each in one step.
+
+    `reference` names the model or method that paired tests compare all others with.
 
     Raises:
-        UsageError: no run there, no finished sample yet, or `out` cannot be written to.
+        UsageError: no run there, runs that do not go together, no finished sample yet, no
+            such reference, or `out` cannot be written to.
         StoreError: the store is damaged.
     """
-    run = load_run(run_dir)
-    out = run_dir / "report" if out is None else out
+    if out is None:
+        if len(run_dirs) > 1:
+            raise UsageError("a report of several runs needs a place of its own: give --out")
+        out = run_dirs[0] / "report"
+    run = load_runs(run_dirs)
+    compared_with = find_reference(run, reference)
     rows = read_published()
     comparisons = compare(run, rows)
     reference_rows = references(run, rows)
     figures = _figures(run)
-    reference = published_figure(reference_rows)
-    parts = PageParts(run, tuple(figures), reference, tuple(comparisons), tuple(reference_rows))
+    curves = published_figure(reference_rows)
+    parts = PageParts(
+        run, compared_with, tuple(figures), curves, tuple(comparisons), tuple(reference_rows)
+    )
     page = page_html(parts).encode()
-    everything = [*figures, reference] if reference else figures
+    everything = [*figures, curves] if curves else figures
     try:
         figure_paths = [
             _replace(out / "figures" / f"{figure.name}{suffix}", content)
@@ -59,7 +77,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> ReportFiles:
         ]
         table_paths = [
             _replace(out / "tables" / name, text.encode())
-            for name, text in _tables(run, comparisons).items()
+            for name, text in _tables(run, comparisons, compared_with).items()
         ]
         return ReportFiles(
             _replace(out / "index.html", page), tuple(figure_paths), tuple(table_paths)
@@ -72,24 +90,29 @@ def write_report(run_dir: Path, out: Path | None = None) -> ReportFiles:
 
 
 def _figures(run: RunData) -> list[Rendered]:
+    turns = turns_figure(run)
     return [
         *(accuracy_figure(run, profile) for profile in PROFILES),
         *(heatmap_figure(run, profile) for profile in PROFILES),
         cost_figure(run),
+        *([turns] if turns else []),
     ]
 
 
-def _tables(run: RunData, comparisons: list[Comparison]) -> dict[str, str]:
-    tables = {
-        "accuracy.csv": accuracy_frame(run).to_csv(index=False, lineterminator="\n"),
-        "accuracy.md": markdown(run),
-        "accuracy.tex": latex(run),
-        "ledger.csv": ledger_frame(run).to_csv(index=False, lineterminator="\n"),
+def _tables(run: RunData, comparisons: list[Comparison], reference: Series) -> dict[str, str]:
+    frames = {
+        "accuracy.csv": accuracy_frame(run),
+        "ledger.csv": ledger_frame(run),
+        "efficiency.csv": efficiency_frame(run, reference),
+        "paired.csv": paired_frame(run, reference),
+        "published.csv": comparison_frame(comparisons),
     }
-    if comparisons:
-        frame = comparison_frame(comparisons)
-        tables["published.csv"] = frame.to_csv(index=False, lineterminator="\n")
-    return tables
+    tables = {
+        name: frame.to_csv(index=False, lineterminator="\n")
+        for name, frame in frames.items()
+        if len(frame)
+    }
+    return tables | {"accuracy.md": markdown(run), "accuracy.tex": latex(run)}
 
 
 def _replace(path: Path, content: bytes) -> Path:

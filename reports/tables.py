@@ -12,7 +12,6 @@ from reports.data import Point, RunData
 from reports.labels import PROFILES, Series, length_label, method_label, percent
 from reports.published import Comparison
 
-MEAN_OF_TASKS = "mean of all tasks"
 LATEX_DAGGER = r"$^\dagger$"
 LATEX_SPECIALS = {
     "\\": r"\textbackslash{}",
@@ -27,9 +26,11 @@ LATEX_SPECIALS = {
 
 @dataclass(frozen=True, slots=True)
 class WideRow:
-    """A task and series across all lengths of the run; None where there is no number."""
+    """A task and series across all lengths of the run; None where there is no number. `mean`
+    marks the rows of the mean over tasks."""
 
     task: str
+    mean: bool
     series: Series
     points: tuple[Point | None, ...]
 
@@ -125,15 +126,14 @@ def _key(task: str, length: int, series: Series) -> dict[str, object]:
 
 
 def wide_rows(run: RunData, profile: str) -> list[WideRow]:
-    """A row a task and series, in the order of the plan; with several tasks, the rows of
-    their mean come last."""
-    tasks: list[str | None] = [*run.tasks, None] if len(run.tasks) > 1 else [*run.tasks]
+    """A row a task and series that has it, in the order of the plan; the rows of the mean
+    come last."""
     rows = []
-    for task in tasks:
-        for series in run.all_series:
+    for task in sorted(run.panels, key=lambda task: task is None):
+        for series in run.series_of(task):
             points = {p.length: p for p in run.line(task, series, profile)}
             cells = tuple(points.get(length) for length in run.lengths)
-            rows.append(WideRow(task or MEAN_OF_TASKS, series, cells))
+            rows.append(WideRow(run.task_label(task), task is None, series, cells))
     return rows
 
 

@@ -1,22 +1,24 @@
-"""One rollout a method, as an excerpt: what the agent read, remembered and said.
+"""One rollout a series, as an excerpt: what the agent read, remembered and said.
 
 The sample is picked by position, never by outcome: the first task of the plan, its middle
-length, the lowest index that ended for as many methods as possible. All methods show that
+length, the lowest index that ended for as many series as possible. All of them show that
 same sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.store import Cell, Store
 from core.types import Turn
 from reports.labels import PROFILES, Series
 
-Rows = Mapping[tuple[str, int, str, str], Sequence[Mapping[str, Any]]]
+Key = tuple[str, int, str, str]
+"""Task, length, method, model."""
+Rows = Mapping[Key, Sequence[Mapping[str, Any]]]
 
+MOST_TRACES = 6
 FIRST_TURNS, LAST_TURNS, FOUND_TURNS = 2, 3, 4
 
 
@@ -54,33 +56,28 @@ class Trace:
     turns: tuple[ShownTurn, ...]
 
 
-def read_traces(store: Store, cells: Sequence[Cell], rows: Rows) -> list[Trace]:
-    """One trace a method, in the order of the plan."""
-    ids = {(c.task, c.length, c.method, c.model): c.id for c in cells}
-    traces = []
-    for row in _pick(cells, rows):
-        cell = ids[row["task"], row["length"], row["method"], row["model"]]
-        turns = [turn for _, turn in store.turns_of(cell, row["index"])]
-        traces.append(_trace(row, turns))
-    return traces
+def read_traces(rows: Rows, turns_of: Callable[[Key, int], Sequence[Turn]]) -> list[Trace]:
+    """One trace a series, in the order of the plan, at most MOST_TRACES. `turns_of` gives the
+    turns of a cell's sample."""
+    return [_trace(row, turns_of(key, row["index"])) for key, row in _pick(rows).items()]
 
 
-def _pick(cells: Sequence[Cell], rows: Rows) -> list[Mapping[str, Any]]:
-    """The rows of the sample to show, one a method."""
-    by_key: dict[tuple[str, int, int], dict[str, Mapping[str, Any]]] = {}
-    for cell in cells:  # in plan order, so that a method's first model is the one shown
-        for row in rows.get((cell.task, cell.length, cell.method, cell.model), ()):
-            key = cell.task, cell.length, int(row["index"])
-            by_key.setdefault(key, {}).setdefault(cell.method, row)
-    if not by_key:
-        return []
-    most = max(len(found) for found in by_key.values())
-    full = [key for key, found in by_key.items() if len(found) == most]
+def _pick(rows: Rows) -> dict[Key, Mapping[str, Any]]:
+    """The rows of the sample to show, one a series."""
+    found: dict[tuple[str, int, int, str], dict[Key, Mapping[str, Any]]] = {}
+    for key, group in rows.items():
+        for row in group:
+            sample = row["task"], row["length"], row["index"], row["id"]
+            found.setdefault(sample, {})[key] = row
+    most = max(map(len, found.values()), default=0)
+    full = [sample for sample, group in found.items() if len(group) == most]
+    if not full:
+        return {}
     task = full[0][0]
-    lengths = sorted({length for t, length, _ in full if t == task})
+    lengths = sorted({length for t, length, *_ in full if t == task})
     length = lengths[len(lengths) // 2]
-    index = min(i for t, n, i in full if (t, n) == (task, length))
-    return list(by_key[task, length, index].values())
+    sample = min((s for s in full if s[:2] == (task, length)), key=lambda s: s[2])
+    return dict(list(found[sample].items())[:MOST_TRACES])
 
 
 def _trace(row: Mapping[str, Any], turns: Sequence[Turn]) -> Trace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.data import Point, RunData
-from reports.labels import Series, length_label, method_label, percent
+from reports.labels import Series, base_method, length_label, method_label, percent
 
 AGENTS = ("memagent", "gru_mem")
 """Methods that carry a memory; all others are what they are compared with."""
@@ -15,12 +15,11 @@ def verdict(run: RunData, profile: str = "strict") -> str:
 
     Averages over all tasks are used where there are any, else the first task with numbers.
     """
-    tasks: list[str | None] = [None, *run.tasks] if len(run.tasks) > 1 else [*run.tasks]
-    for task in tasks:
+    for task in run.panels:
         lines = {s: {p.length: p for p in run.line(task, s, profile)} for s in run.all_series}
         lines = {series: line for series, line in lines.items() if line}
         if lines:
-            what = task or f"mean of {len(run.tasks)} tasks"
+            what = task or f"mean of {len(run.mean_tasks)} tasks"
             text = _sentence(run, lines, f"{what}, {profile} scoring")
             if any(cell.owed for cell in run.cells):
                 text += " The run is not finished: these numbers may still move."
@@ -68,8 +67,8 @@ def _pair(
     lines: dict[Series, dict[int, Point]],
 ) -> tuple[Series, Series, int, int] | None:
     """The best agent and baseline at the longest common length; their shortest and longest."""
-    agents = [s for s in lines if s.method in AGENTS]
-    others = [s for s in lines if s.method not in AGENTS]
+    agents = [s for s in lines if base_method(s.method) in AGENTS]
+    others = [s for s in lines if base_method(s.method) not in AGENTS]
     common = [n for a in agents for b in others for n in lines[a] if n in lines[b]]
     if not common:
         return None

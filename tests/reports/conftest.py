@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class Ended:
     cut: bool = False
     question: str = "What is the number?"
     golds: tuple[str, ...] = ("42",)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 RIGHT = Ended(1.0, 1.0)
@@ -90,8 +91,9 @@ def _write_sample(store: Store, cell_id: int, cell: Made, index: int, ended: End
     if ended.error:
         store.finish_sample(cell_id, sample, Failure(ended.error, "no reply in 120 s"), {})
         return
+    answer = Answer(ended.reply, ended.prediction, 7, ended.counts)
     scores = {
         "published": {"sub_em": ended.published},
         "strict": {"sub_em": ended.strict, "em": 0.0, "unparsed": float(ended.prediction is None)},
     }
-    store.finish_sample(cell_id, sample, Answer(ended.reply, ended.prediction, 7), scores)
+    store.finish_sample(cell_id, sample, answer, scores)

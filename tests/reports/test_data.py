@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.store import Store
 from core.errors import StoreError, UsageError
-from reports.data import load_run
 from reports.intervals import wilson
 from reports.labels import Series
+from reports.load import load_run
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made
 
 MEM = Series("memagent", "pocket")
@@ -87,6 +87,31 @@ def test_the_average_waits_for_every_task(build_run: BuildRun) -> None:
     assert point.length == 1024
     assert point.value.mean == 0.75
     assert run.line(None, FULL, "strict") == []
+
+
+def test_a_task_that_not_all_series_have_is_no_part_of_the_mean(build_run: BuildRun) -> None:
+    cells = [
+        Made(task, 1024, method, "pocket", 1, [RIGHT if task == "niah" else WRONG])
+        for task in ("niah", "vt")
+        for method in ("memagent", "full_context")
+    ]
+    early = Made("niah@depth=0.1", 1024, "memagent", "pocket", 1, [WRONG])
+    run = load_run(build_run([*cells, early]))
+    assert run.mean_tasks == ["niah", "vt"]
+    assert run.panels == [None, "niah", "vt", "niah@depth=0.1"]
+    assert run.task_label(None) == "mean of 2 tasks"
+    assert [p.value.mean for p in run.line(None, MEM, "strict")] == [0.5]
+    assert run.series_of("niah@depth=0.1") == [MEM]
+
+
+def test_tasks_that_share_no_places_have_no_mean(build_run: BuildRun) -> None:
+    cells = [
+        Made("niah", 1024, "memagent", "pocket", 1, [RIGHT]),
+        Made("vt", 2048, "memagent", "pocket", 1, [RIGHT]),
+    ]
+    run = load_run(build_run(cells))
+    assert (run.mean_tasks, run.panels) == ([], ["niah", "vt"])
+    assert run.line(None, MEM, "strict") == []
 
 
 def test_a_task_without_sub_em_uses_its_only_metric(build_run: BuildRun, tmp_path: Path) -> None:

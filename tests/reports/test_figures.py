@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from reports.data import load_run
-from reports.figures import accuracy_figure, cost_figure, heatmap_figure
+from reports.cost_figures import cost_figure
+from reports.figures import accuracy_figure
+from reports.heatmap import heatmap_figure
+from reports.load import load_run
 from reports.published import PublishedRow
 from reports.published_figure import published_figure
 from reports.style import Rendered, spread
@@ -58,6 +60,19 @@ def test_any_number_of_tasks_and_models_can_be_drawn(
 ) -> None:
     settings = settings_for(*(f"model-{n}" for n in range(models)), "pocket")
     run = load_run(build_run(small_run(tasks, models), settings))
+    assert accuracy_figure(run, "strict").png.startswith(PNG)
+    assert heatmap_figure(run, "strict").png.startswith(PNG)
+
+
+def test_lengths_and_tasks_that_differ_and_a_training_length_can_be_drawn(
+    build_run: BuildRun,
+) -> None:
+    cells = [
+        *(Made("a", n, "memagent", "pocket", 1, [RIGHT]) for n in (2048, 65536)),
+        *(Made("b", 8192, f"gru_mem@chunk_tokens={n}", "pocket", 1, [WRONG]) for n in range(1, 5)),
+    ]
+    run = load_run(build_run(cells, settings_for("pocket") | {"training_length": 2048}))
+    assert run.training_length == 2048
     assert accuracy_figure(run, "strict").png.startswith(PNG)
     assert heatmap_figure(run, "strict").png.startswith(PNG)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.labels import Series, compact, length_label, looks, percent
+from reports.labels import Series, compact, length_label, looks, method_label, percent
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,26 @@ def test_amounts_fit_an_axis() -> None:
     assert [compact(n) for n in (0.1, 1, 950, 1200, 68_000, 3.5e6)] == [
         *("0.1", "1", "950", "1.2K", "68K", "3.5M")
     ]
+
+
+@pytest.mark.parametrize(
+    ("method", "label"),
+    [
+        ("gru_mem", "GRU-Mem"),
+        ("gru_mem@exit_gate=false", "GRU-Mem w/o EG"),
+        ("gru_mem@exit_gate=false,chunk_tokens=512", "GRU-Mem w/o EG, chunk_tokens=512"),
+        ("memagent@chunk_tokens=2048", "MemAgent chunk_tokens=2048"),
+        ("mine", "mine"),
+    ],
+)
+def test_a_methods_settings_are_part_of_its_label(method: str, label: str) -> None:
+    assert method_label(method) == label
+
+
+def test_variants_of_a_method_keep_to_its_palette() -> None:
+    styles = looks([Series("gru_mem", "a"), Series("gru_mem@exit_gate=false", "a")])
+    first, second = styles.values()
+    assert {first.colour, second.colour} == {"#009E73", "#117733"}
 
 
 def test_labels_leave_out_what_all_series_share() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import DataMissing
-from reports.data import load_run
+from reports.load import load_run
 from reports.published import (
     by_cell,
     compare,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import UsageError
-from reports.data import load_run
 from reports.labels import PROFILES
+from reports.load import load_run
 from reports.page import PageParts, marked, page_html, shortened
 from reports.published import compare, read_published, references
 from reports.report import write_report
@@ -59,7 +59,7 @@ def page_of(run_dir: Path) -> tuple[str, Strict]:
     names = [f"{kind}_{profile}" for kind in ("accuracy", "heatmap") for profile in PROFILES]
     figures = tuple(Rendered(name, "", "", b"png", b"pdf") for name in [*names, "cost"])
     beside = tuple(compare(run, rows)), tuple(references(run, rows))
-    text = page_html(PageParts(run, figures, None, *beside))
+    text = page_html(PageParts(run, run.all_series[0], figures, None, *beside))
     parser = Strict()
     parser.feed(text)
     parser.close()
@@ -78,17 +78,18 @@ def pair(ended: list[Ended], samples: int = 2, **where: str) -> list[Made]:
 
 def test_all_files_are_there_and_no_drafts(build_run: BuildRun, tmp_path: Path) -> None:
     run_dir = build_run(pair([RIGHT, WRONG]))
-    files = write_report(run_dir)
+    files = write_report([run_dir])
     assert files.page == run_dir / "report" / "index.html"
     names = {path.relative_to(run_dir / "report").as_posix() for path in files.figures}
     stems = ["accuracy_strict", "accuracy_published", "heatmap_strict", "heatmap_published", "cost"]
     assert names == {f"figures/{stem}.{kind}" for stem in stems for kind in ("png", "pdf")}
     assert {path.name for path in files.tables} == {
-        *("accuracy.csv", "accuracy.md", "accuracy.tex", "ledger.csv")
+        *("accuracy.csv", "accuracy.md", "accuracy.tex", "ledger.csv"),
+        *("efficiency.csv", "paired.csv"),
     }
     written = {path for path in (run_dir / "report").rglob("*") if path.is_file()}
     assert written == {files.page, *files.figures, *files.tables}
-    elsewhere = write_report(run_dir, tmp_path / "other")
+    elsewhere = write_report([run_dir], tmp_path / "other")
     assert elsewhere.page.read_bytes() == files.page.read_bytes()  # no time stamps anywhere
 
 
@@ -164,7 +165,7 @@ def test_missing_settings_are_no_hindrance(build_run: BuildRun) -> None:
 def test_an_empty_run_gets_no_report(build_run: BuildRun) -> None:
     run_dir = build_run([Made("niah", 1024, "memagent", "pocket", 4)])
     with pytest.raises(UsageError, match="no sample of 4 has ended yet"):
-        write_report(run_dir)
+        write_report([run_dir])
     assert not (run_dir / "report").exists()
 
 
@@ -172,7 +173,7 @@ def test_an_unwritable_place_is_one_clear_error(build_run: BuildRun, tmp_path: P
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     with pytest.raises(UsageError, match="cannot be written there"):
-        write_report(build_run(pair([RIGHT])), blocked)
+        write_report([build_run(pair([RIGHT]))], blocked)
 
 
 def test_the_verdict_compares_the_two_at_the_longest_length(build_run: BuildRun) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reports.data import load_run
 from reports.intervals import wilson
+from reports.load import load_run
 from reports.published import compare, read_published
 from reports.tables import (
     accuracy_frame,
