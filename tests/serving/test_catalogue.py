@@ -73,6 +73,15 @@ def test_an_entry_may_be_like_one_above_it(tmp_path):
         load_catalogue(file)
 
 
+def test_on_cpus_prompts_are_read_whole_since_seeded_sampling_dies_otherwise():
+    on_cpu = [entry for entry in load_catalogue().values() if entry.cpu]
+
+    assert on_cpu
+    for entry in on_cpu:
+        assert entry.cpu.engine["enable_chunked_prefill"] is False
+        assert entry.cpu.engine["max_num_batched_tokens"] >= entry.window_tokens
+
+
 def test_an_unknown_name_lists_close_ones():
     with pytest.raises(UsageError, match=r"Did you mean .*rl-memagent-7b"):
         find_model("RL-MemAgent-7B")
