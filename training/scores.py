@@ -1,8 +1,8 @@
 """Measures a checkpoint on the tasks themselves, through the methods themselves.
 
-Greedy decoding in this process (training/greedy.py), the tasks' own samples, the methods' own
-workflow, the strict profile's score. The samples' seeds are hashed with the task's name
-(tasks/task.py) and share nothing with the trainer's streams (training/batches.py).
+Greedy decoding in this process (training/rl/torch_engine.py), the tasks' own samples, the
+methods' own workflow, the strict profile's score. The samples' seeds are hashed with the task's
+name (tasks/task.py) and share nothing with the trainer's streams (training/batches.py).
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from core.rollout import rollout
+from transformers import Qwen2ForCausalLM
+
 from core.tokens import Tokenizer
-from core.types import Method, Sample, Trajectory
+from core.types import GREEDY, Method, Sample, Trajectory
 from tasks.corpora import Corpora
 from tasks.registry import find_task
 from tasks.scoring import score
-from training.greedy import GreedyChat
+from training.rl.engine import Job, run_rollouts
+from training.rl.torch_engine import TorchEngine
 
 MethodMaker = Callable[[Tokenizer], Method]
 Told = Callable[["CellScore"], None]
@@ -60,29 +62,27 @@ def measure(
     *,
     seed: int,
     device: str = "cpu",
-    batch: int = 16,
+    batch_tokens: int = 16384,
     tell: Told | None = None,
 ) -> list[CellScore]:
     """Score the checkpoint in `folder` on each cell, in order; `tell` hears of each."""
-
-    async def run() -> list[CellScore]:
-        done: list[CellScore] = []
-        async with GreedyChat(folder, device=device, batch=batch) as chat:
-            for cell in cells:
-                method = methods[cell.method](chat.tokenizer)
-                samples = [
-                    find_task(cell.task).sample(
-                        index, cell.length, seed=seed, tokenizer=chat.tokenizer, corpora=Corpora()
-                    )
-                    for index in range(cell.samples)
-                ]
-                ends = await asyncio.gather(*(rollout(s, method, chat) for s in samples))
-                done.append(_cell_score(cell, samples, ends))
-                if tell is not None:
-                    tell(done[-1])
-        return done
-
-    return asyncio.run(run())
+    tokenizer = Tokenizer.load(folder)
+    model = Qwen2ForCausalLM.from_pretrained(folder, dtype="auto").to(device)
+    engine = TorchEngine(model, tokenizer, batch_tokens=batch_tokens, precision="bfloat16")
+    done: list[CellScore] = []
+    for cell in cells:
+        method = methods[cell.method](tokenizer)
+        task = find_task(cell.task)
+        samples = [
+            task.sample(index, cell.length, seed=seed, tokenizer=tokenizer, corpora=Corpora())
+            for index in range(cell.samples)
+        ]
+        jobs = [Job(sample, method, (seed, sample.index)) for sample in samples]
+        ends = asyncio.run(run_rollouts(engine, jobs, GREEDY))
+        done.append(_cell_score(cell, samples, ends))
+        if tell is not None:
+            tell(done[-1])
+    return done
 
 
 def _cell_score(cell: Cell, samples: Sequence[Sample], ends: Sequence[Trajectory]) -> CellScore:

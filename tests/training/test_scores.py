@@ -1,0 +1,35 @@
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from agents.memagent import MemAgent, MemAgentSettings
+from tests.tiny_model import write_tiny_model
+from training.scores import Cell, CellScore, measure, scores_json, wilson
+
+
+def test_a_checkpoint_is_measured_through_task_and_method(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path, window_tokens=2048)
+    heard: list[CellScore] = []
+    (found,) = measure(
+        tmp_path,
+        {"memagent": lambda tokenizer: MemAgent(tokenizer, MemAgentSettings(200, 8))},
+        [Cell("niah_single_1", "memagent", 1024, 3)],
+        seed=0,
+        tell=heard.append,
+    )
+    assert heard == [found]
+    assert (found.samples, found.whole, found.failures) == (3, 0, 0)
+    assert found.turns > 3
+    assert found.low == 0 < found.high
+    told = json.loads(scores_json([found], {"seed": 0}))
+    assert told["cells"][0]["task"] == "niah_single_1"
+
+
+def test_wilson_interval() -> None:
+    low, high = wilson(8, 10)
+    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert math.isclose(wilson(10, 10)[1], 1.0)
+    with pytest.raises(ValueError, match="no samples"):
+        wilson(0, 0)
