@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from core.errors import UsageError
@@ -64,6 +65,9 @@ class VllmEngine:
             "disable_log_stats": True,
             "gpu_memory_utilization": 0.4,
         }
+        if not torch.cuda.is_available():
+            # Splitting a prompt winds back the sampler of a seeded request, which a CPU's cannot.
+            arguments["enable_chunked_prefill"] = False
         self._llm = LLM(**(arguments | options))
         config = self._llm.llm_engine.model_config
         self.window_tokens = int(config.max_model_len)

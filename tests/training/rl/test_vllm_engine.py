@@ -104,6 +104,16 @@ def test_a_seed_decides_the_reply(vllm_engine: VllmEngine) -> None:
     assert len({reply.reply_ids for reply in vllm_engine.generate(same_prompt, PLAIN)}) == 4
 
 
+def test_more_prompt_tokens_than_a_step_takes_are_answered_by_seed(
+    vllm_engine: VllmEngine,
+) -> None:
+    """Where vLLM split a prompt, its seeded sampler died on CPUs."""
+    prompt = tuple(np.random.default_rng(4).integers(4, 300, size=900).tolist())
+    many = [Request((4 + i, *prompt), 3, (3, i)) for i in range(5)]
+    replies = vllm_engine.generate(many, PLAIN)
+    assert all(len(reply.logprobs) == len(reply.reply_ids) > 0 for reply in replies)
+
+
 def test_logprobs_after_new_weights_are_those_of_the_new_weights(
     vllm_engine: VllmEngine, torch_engine: TorchEngine, model: tuple[Qwen2ForCausalLM, Path]
 ) -> None:
