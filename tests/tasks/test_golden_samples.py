@@ -20,6 +20,7 @@ from tasks.cwe import INSTRUCTION as COMMON
 from tasks.cwe import numbered
 from tasks.documents import AFTER, BEFORE, INSTRUCTION, NumberedDocuments
 from tasks.essays import sentence_starts
+from tasks.export import memagent_row, ruler_row
 from tasks.fwe import ANSWER_PREFIX as CODED_PREFIX
 from tasks.fwe import ASK as CODED_ASK
 from tasks.fwe import INSTRUCTION as CODED
@@ -247,3 +248,32 @@ def test_ours_is_filled_at_least_as_well(
     used = ours.meta["prompt_tokens"] + task.generation_tokens
     assert length - 100 < used <= length
     assert used >= row["length"] - 100
+
+
+def published_form(name: str, form: str, index: int, tokenizer: Tokenizer, corpora: Corpora) -> Any:
+    """A sample of ours as a row of the golden file."""
+    task: Any = TASKS[name]
+    if name == "vt":
+        task = replace(task, form=form)
+    sample = task.sample(index, 8_192, seed=3, tokenizer=tokenizer, corpora=corpora)
+    row = {"form": form, "task": name, "index": index, "outputs": list(sample.golds)}
+    if form == "ruler":
+        return row | ruler_row(sample, tokenizer, task.generation_tokens)
+    return row | memagent_row(sample)
+
+
+@pytest.mark.parametrize("form", ["ruler", "memagent"])
+@pytest.mark.parametrize(
+    "name", [name for name in TASKS if re.fullmatch(r"niah_\w+(?<!noise)|vt|qa_[12]", name)]
+)
+def test_ours_have_the_published_form(
+    name: str, form: str, qwen2: Tokenizer, real_corpora: Corpora, request: pytest.FixtureRequest
+) -> None:
+    for index in range(3):
+        row = published_form(name, form, index, qwen2, real_corpora)
+        if name == "vt":
+            test_vt(row)
+        elif name.startswith("qa"):
+            test_questions_on_documents(row, real_corpora)
+        else:
+            test_niah(row, request)
