@@ -280,14 +280,16 @@ def generate(arguments: argparse.Namespace) -> int:
     progress.finish()
     print(
         f"{count} of {len(cells)} cells made now, {tokens:,} tokens of context, in "
-        f"{time.monotonic() - started:.1f} s, at most {_peak_mb():.0f} MB of memory a process\n"
-        f"samples {arguments.out}"
+        f"{time.monotonic() - started:.1f} s, {_used()}\nsamples {arguments.out}"
     )
     return 0
 
 
-def _peak_mb() -> float:
-    """Of this process and of those that it has ended. Kilobytes on Linux, bytes on a Mac."""
-    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    most = max(resource.getrusage(kind).ru_maxrss for kind in kinds)
-    return most / (1e6 if sys.platform == "darwin" else 1e6 / 1024)
+def _used() -> str:
+    """What this process and those that it has ended took of the machine, imports included."""
+    usages = [resource.getrusage(k) for k in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    # Kilobytes on Linux, bytes on a Mac.
+    unit = 1e6 if sys.platform == "darwin" else 1e6 / 1024
+    most = max(usage.ru_maxrss for usage in usages) / unit
+    return f"{seconds:.1f} s of processor time, at most {most:.0f} MB of memory a process"

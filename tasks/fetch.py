@@ -182,6 +182,7 @@ class Corpus:
 
 def _hotpotqa(web: Source, folder: Path, choices: Choices) -> Iterator[Fetched]:
     def write(path: Path) -> None:
+        """The original array, item by item: no row is kept."""
         rows = web.rows("hotpotqa/hotpot_qa", "distractor", "validation")
         _write_array(path, map(hotpotqa_item, rows), "hotpotqa")
 
@@ -210,6 +211,7 @@ def _pairs(column: Any, first: str, second: str) -> list[list[Any]]:
 
 def _squad(web: Source, folder: Path, choices: Choices) -> Iterator[Fetched]:
     def write(path: Path) -> None:
+        """The original object, of articles and paragraphs."""
         data = squad_file(web.rows("rajpurkar/squad_v2", "squad_v2", "validation"))
         path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
 
@@ -259,6 +261,7 @@ def _check_count(name: str, count: int) -> None:
 
 def _longbench(web: Source, folder: Path, choices: Choices) -> Iterator[Fetched]:
     def write(path: Path) -> None:
+        """The archive as it is, if it holds every set."""
         shutil.copyfile(web.file("THUDM/LongBench", "data.zip"), path)
         try:
             with zipfile.ZipFile(path) as packed:
@@ -276,6 +279,7 @@ def _published(web: Source, folder: Path, choices: Choices) -> Iterator[Fetched]
         name = f"eval_{documents}.json"
 
         def write(path: Path, name: str = name) -> None:
+            """The file as it is."""
             shutil.copyfile(web.file("BytedTsinghua-SIA/hotpotqa", name), path)
 
         yield Fetched(f"published/{name}", "hub: BytedTsinghua-SIA/hotpotqa", write)
@@ -283,6 +287,7 @@ def _published(web: Source, folder: Path, choices: Choices) -> Iterator[Fetched]
 
 def _essays(web: Source, folder: Path, choices: Choices) -> Iterator[Fetched]:
     def write(path: Path) -> None:
+        """The texts of all pages in RULER's order, but for those that are gone."""
         # Each page is kept until all are there: a fetch that was cut off goes on where it was.
         pages = folder / "essays" / "pages"
         texts: list[str] = []
@@ -331,6 +336,7 @@ def _write_page(web: Source, url: str, part: Path) -> bool:
 
 def _words(web: Source, folder: Path, choices: Choices) -> Iterator[Fetched]:
     def write(path: Path) -> None:
+        """The list as it is, if it is the one that is expected."""
         path.write_bytes(web.page(WORD_LIST) or b"")
         if (found := sha256_of(path)) != WORD_LIST_SHA256:
             raise RequestFailed(f"sha256 {found}, expected {WORD_LIST_SHA256}")

@@ -5,11 +5,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,79 +16,15 @@ import run
 from core.errors import RequestFailed, UsageError
 from tasks import fetch as fetching
 from tasks.commands import CORPUS_NAMES
-from tasks.corpora import Corpora, read_hotpotqa
-from tasks.data_status import status
+from tasks.corpora import Corpora
 from tasks.essay_pages import in_reading_order, page_text
-from tasks.fetch import CORPORA, Choices, fetch, hotpotqa_item, read_manifest, squad_file
+from tasks.fetch import CORPORA, hotpotqa_item, read_manifest, squad_file
 from tasks.longbench import PROMPTS
-from tasks.web import WAITS_S, Web
 from tests.conftest import SHARED
 from tests.tasks.conftest import hotpot_item, squad_article
-
-HOTPOTQA = "hotpotqa/hotpot_dev_distractor_v1.json"
-
-
-class Shelf:
-    """A source without a network: what it holds, and what it was asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.asked: list[str] = []
-        self.pages: dict[str, bytes | None] = {}
-        self.rows_of: dict[str, list[Mapping[str, Any]]] = {}
-
-    def rows(self, data_set: str, config: str, split: str) -> Iterable[Mapping[str, Any]]:
-        self.asked.append(f"{data_set} {config} {split}")
-        if data_set not in self.rows_of:
-            raise RequestFailed("no route")
-        return self.rows_of[data_set]
-
-    def file(self, data_set: str, name: str) -> Path:
-        self.asked.append(f"{data_set} {name}")
-        if not (self.folder / name).is_file():
-            raise RequestFailed("no route")
-        return self.folder / name
-
-    def page(self, url: str) -> bytes | None:
-        self.asked.append(url)
-        if url not in self.pages:
-            raise RequestFailed("no route")
-        return self.pages[url]
-
-
-@pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    folder = tmp_path / "shelf"
-    folder.mkdir()
-    return Shelf(folder)
-
-
-@pytest.fixture
-def few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "QUESTIONS", {"hotpotqa": 4, "squad": 6 * 16 * 3})
-
-
-def hub_row(item: Mapping[str, Any], *, structs: bool = False) -> dict[str, Any]:
-    """An item of the original file as the hub has it, in either of its forms."""
-
-    def column(pairs: Sequence[Sequence[Any]], *names: str) -> Any:
-        if structs:
-            return [dict(zip(names, pair, strict=True)) for pair in pairs]
-        return {name: [pair[i] for pair in pairs] for i, name in enumerate(names)}
-
-    row = {k: item[k] for k in ("question", "answer", "type")}
-    return row | {
-        "id": item["_id"],
-        "level": item.get("level", "hard"),
-        "supporting_facts": column(item["supporting_facts"], "title", "sent_id"),
-        "context": column(item["context"], "title", "sentences"),
-    }
-
-
-def get(names: Sequence[str], folder: Path, source: Any, **choices: Any) -> list[str]:
-    said: list[str] = []
-    fetch(names, folder, source, Choices(say=said.append, **choices))
-    return said
+from tests.tasks.shelf import HOTPOTQA, Shelf, get, hub_row
+from tests.tasks.shelf import few_questions as few_questions
+from tests.tasks.shelf import shelf as shelf
 
 
 @pytest.mark.parametrize("structs", [False, True])
@@ -279,120 +212,6 @@ def test_a_damaged_manifest_is_told(shelf: Shelf, tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
-# -- the network ---------------------------------------------------------------------------
-
-
-class Server(BaseHTTPRequestHandler):
-    """Answers by path; `replies` holds the statuses still to give."""
-
-    replies: dict[str, list[int]]
-
-    def do_GET(self) -> None:
-        statuses = self.replies.get(self.path, [404])
-        status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
-        self.send_response(status)
-        if status == 302:
-            self.send_header("Location", "/page")
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(b"ok")
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[Callable[[dict[str, list[int]]], str]]:
-    started: list[ThreadingHTTPServer] = []
-
-    def start(replies: dict[str, list[int]]) -> str:
-        handler = type("Handler", (Server,), {"replies": replies})
-        found = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        started.append(found)
-        threading.Thread(target=found.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{found.server_port}"
-
-    yield start
-    for found in started:
-        found.shutdown()
-        found.server_close()
-
-
-def test_pages_are_asked_for_again_a_few_times(
-    server: Callable[[dict[str, list[int]]], str],
-) -> None:
-    base = server({"/page": [200], "/busy": [500, 429, 200], "/down": [503], "/away": [302],
-                   "/closed": [403]})  # fmt: skip
-    pauses: list[float] = []
-    web = Web(pauses.append)
-    assert web.page(f"{base}/page") == web.page(f"{base}/away") == b"ok"
-    assert web.page(f"{base}/none") is None
-    assert pauses == []
-    assert web.page(f"{base}/busy") == b"ok"
-    assert pauses == list(WAITS_S)
-    with pytest.raises(RequestFailed, match="503"):
-        web.page(f"{base}/down")
-    assert pauses == 2 * list(WAITS_S)
-    with pytest.raises(RequestFailed, match="403"):
-        web.page(f"{base}/closed")
-    assert pauses == 2 * list(WAITS_S)
-
-
-def test_a_page_that_has_no_end_is_refused(
-    server: Callable[[dict[str, list[int]]], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tasks.web.MAX_PAGE_BYTES", 1)
-    with pytest.raises(RequestFailed, match="more than 1 bytes"):
-        Web().page(server({"/page": [200]}) + "/page")
-
-
-def test_local_addresses_and_others(tmp_path: Path) -> None:
-    (tmp_path / "a b.html").write_bytes(b"text")
-    assert Web().page((tmp_path / "a b.html").as_uri()) == b"text"
-    assert Web().page((tmp_path / "none").as_uri()) is None
-    for url in ("ftp://x/y", "nonsense", "http://"):
-        with pytest.raises(RequestFailed, match="expected an http"):
-            Web().page(url)
-
-
-def test_the_hubs_programs_are_called_as_they_should(
-    server: Callable[[dict[str, list[int]]], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called: list[tuple[Any, ...]] = []
-
-    def load_dataset(*words: str, split: str, revision: str | None) -> list[dict[str, int]]:
-        called.append((*words, split, revision))
-        if revision is None:
-            raise RuntimeError("Dataset scripts are no longer supported")
-        return [{"a": 1}]
-
-    def hf_hub_download(*words: str, repo_type: str) -> str:
-        called.append((*words, repo_type))
-        if words[1] == "none":
-            raise FileNotFoundError("no such entry")
-        return str(tmp_path)
-
-    monkeypatch.setenv("HF_ENDPOINT", server({}))
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", hf_hub_download)
-    web = Web()
-    assert list(web.rows("o/d", "c", "s")) == [{"a": 1}]
-    assert web.file("o/d", "f") == tmp_path
-    with pytest.raises(RequestFailed, match="o/d/none: FileNotFoundError: no such entry"):
-        web.file("o/d", "none")
-    assert called == [
-        ("o/d", "c", "s", None),
-        ("o/d", "c", "s", "refs/convert/parquet"),
-        ("o/d", "f", "dataset"),
-        ("o/d", "none", "dataset"),
-    ]
-
-
 def test_without_a_network_it_is_told_soon_what_to_put_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -413,48 +232,3 @@ def test_without_a_network_it_is_told_soon_what_to_put_where(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert run.main(["data", "fetch", "squad", "--data", str(tmp_path / "data")]) == 1
     assert "HF_HUB_OFFLINE is set" in capsys.readouterr().err
-
-
-# -- status --------------------------------------------------------------------------------
-
-
-def test_status_says_what_is_there_and_what_it_serves(
-    shelf: Shelf, tmp_path: Path, few_questions: None
-) -> None:
-    out = tmp_path / "data"
-    shelf.rows_of["hotpotqa/hotpot_qa"] = [hub_row(hotpot_item(i)) for i in range(4)]
-    (shelf.folder / "eval_50.json").write_text("[{}, {}]")
-    get(["hotpotqa", "published"], out, shelf, documents=(50,))
-    (out / "hotpot_dev_distractor_v1.part.json").write_text(json.dumps([hotpot_item(0)]))
-    (out / "squad").mkdir()
-    (out / "squad" / "dev-v2.0.json").write_text("{")
-    (out / "published" / "eval_50.json").write_text("[{}, {}, {}]")
-    text = "\n".join(status(out))
-    assert "4 questions, " in text
-    assert f"{(out / HOTPOTQA).stat().st_size:,} bytes" in text
-    assert hashlib.sha256((out / HOTPOTQA).read_bytes()).hexdigest() in text
-    assert "as fetched from hub: hotpotqa/hotpot_qa" in text
-    assert "read by ruler_hqa, " in text
-    assert "read by none, hotpot_dev_distractor_v1.json comes first" in text
-    assert "NOT READABLE (JSONDecodeError" in text
-    assert "CHANGED since it was fetched" in text
-    assert "3 questions" in text
-    assert "missing: PaulGrahamEssays.json" in text
-    assert "eval_100.json, eval_200.json" in text
-
-
-def test_the_status_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run.main(["data", "status", "--data", str(tmp_path)]) == 0
-    assert "missing: data.zip" in capsys.readouterr().out
-    assert run.main(["data", "status", "--data", str(tmp_path / "none")]) == 2
-    assert "no such folder" in capsys.readouterr().err
-
-
-def test_the_file_that_status_counts_is_the_one_that_tasks_read(tmp_path: Path) -> None:
-    for name, count in (("a", 2), ("b", 3)):
-        path = tmp_path / f"hotpot_dev_distractor_v1.{name}.json"
-        path.write_text(json.dumps([hotpot_item(i) for i in range(count)]))
-    lines = list(status(tmp_path))
-    assert len(Corpora(tmp_path).hotpotqa().questions) == 2
-    assert "2 questions" in lines[2]
-    assert len(read_hotpotqa(path).questions) == 3
