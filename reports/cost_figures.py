@@ -16,7 +16,7 @@ from reports.style import Rendered, dress, foot, head, length_axis, limits_of, n
 def cost_figure(run: RunData) -> Rendered:
     """What a sample takes against length: prompt tokens, requests, and their seconds. Over
     the tasks that a mean is taken of, so that every series is measured on the same."""
-    figure = new_figure(3.3)
+    figure = new_figure(2.9 + 0.2 * -(-len(run.all_series) // 3))
     style = looks(run.all_series)
     panels = (
         ("Prompt tokens per sample", "prompt_tokens"),
@@ -102,16 +102,19 @@ def turns_figure(run: RunData) -> Rendered | None:
 def _line(ax: Axes, run: RunData, series: Series, points: Sequence[tuple[int, float]]) -> None:
     """A line of costs. Costs of several series are often equal: each is thinner than the one
     below it, so that all can be seen."""
-    look = looks(run.all_series)[series]
-    above = len(run.all_series) - 1 - run.all_series.index(series)
+    if not points:  # an empty line makes the layout fail
+        return
+    every = run.all_series
+    look = looks(every)[series]
+    above = 1 - (every.index(series) + 1) / len(every)  # share of the lines above it
     ax.plot(
         [x for x, _ in points],
         [y for _, y in points],
         color=look.colour,
         linestyle=look.dash,
         marker=look.marker,
-        markersize=4.0 + 0.9 * above,
-        linewidth=1.5 + 0.8 * above,
+        markersize=4.0 + 4.0 * above,
+        linewidth=1.5 + 3.5 * above,
         clip_on=False,
         zorder=3,
     )

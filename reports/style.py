@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ INK = "#1b1f24"
 GREY = "#5c6670"
 FAINT = "#dfe3e8"
 WIDTH_IN = 9.0
+FOOT_CHARS = 150
 DPI = 200
 """9 inches at 200 dots: 1,800 pixels, twice the width of a README column."""
 
@@ -80,8 +82,11 @@ def head(figure: Figure, title: str, styles: Sequence[Look] = ()) -> None:
 
 
 def foot(figure: Figure, text: str) -> None:
-    """The small print under the whole figure, at the left."""
-    figure.supxlabel(text, x=0.008, ha="left", fontsize=7.5, color=GREY, linespacing=1.4)
+    """The small print under the whole figure, at the left; long lines are broken."""
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, FOOT_CHARS)]
+    figure.supxlabel(
+        "\n".join(lines), x=0.008, ha="left", fontsize=7.5, color=GREY, linespacing=1.4
+    )
 
 
 def dress(axes: Axes, title: str, bold: bool = False) -> None:

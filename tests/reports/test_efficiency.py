@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.cost_figures import turns_figure
+from reports.cost_figures import cost_figure, turns_figure
 from reports.efficiency import efficiency_frame, efficiency_rows
 from reports.labels import Series
 from reports.load import load_run
@@ -36,6 +36,13 @@ def test_chunks_are_counted_for_every_agent(build_run: BuildRun) -> None:
     assert [(row.task, row.series.method) for row in efficiency_rows(run)] == [
         *(("niah", "memagent"), ("niah", "gru_mem"), ("niah", "full_context"))
     ]
+
+
+def test_a_series_that_has_not_begun_spoils_no_figure(build_run: BuildRun) -> None:
+    begun = [Made("niah", n, "memagent", "a", 1, [RIGHT]) for n in (1024, 2048)]
+    waiting = [Made("niah", n, "full_context", "a", 1) for n in (1024, 2048)]
+    # A layout that fails is a warning, and warnings are errors in tests.
+    assert cost_figure(load_run(build_run([*begun, *waiting], settings_for("a")))).png
 
 
 @pytest.mark.parametrize("exited", [0, 1])
