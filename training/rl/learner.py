@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
-from training.rl.loss import LossStats, policy_loss
+from training.rl.loss import LossStats, k3, policy_loss
 from training.rl.packing import Conversation, MicroBatch, Packed, pack
 from training.rl.policy import ATTENTION, score_replies
 from training.rl.recipe import RlRecipe
@@ -49,7 +49,8 @@ class World:
 
 
 class Learner:
-    """Holds the policy, its optimizer and the frozen reference (None: no KL term)."""
+    """Holds the policy, its optimizer and the frozen reference (None: no KL). Where beta is 0
+    a reference serves for the KL metric alone, on the first micro-batch of an update."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Learner:
         recipe = self.recipe
         rate = recipe.rate_at(step)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["scale"]
         packs = [self._pack(part) for part in _shares(groups, recipe.mini_batches)]
         packs = [packed for packed in packs if packed.reply_tokens]
         metrics: dict[str, float] = {"rate": rate}
@@ -85,6 +86,9 @@ class Learner:
         drift: float | None = None
         if recipe.old_logprobs == "trainer":
             packs, drift = self._with_own_logprobs(packs)
+        kl = None
+        if self.reference is not None and recipe.loss.kl_beta == 0:
+            kl = self._kl_of(packs[0].micro_batches[0])
         steps: list[dict[str, float]] = []
         for packed in packs:
             stats, entropy, norm = self._step(packed)
@@ -97,6 +101,8 @@ class Learner:
         unshared = sum(packed.unshared for packed in packs)
         padding = sum(packed.padding for packed in packs)
         seconds = time.monotonic() - started
+        if kl is not None:
+            metrics["kl"] = kl
         metrics |= {
             "drift": drift or 0.0,
             "padding": padding / computed,
@@ -166,13 +172,24 @@ class Learner:
         return LossStats(**reduced)
 
     def _reference_logprobs(self, batch: MicroBatch) -> Tensor | None:
-        if self.reference is None:
+        if self.reference is None or self.recipe.loss.kl_beta == 0:
             return None
+        return self._score_reference(batch)
+
+    def _score_reference(self, batch: MicroBatch) -> Tensor:
+        assert self.reference is not None
         with torch.no_grad():
             logprobs_U, _ = score_replies(
                 self.reference, batch, temperature=self.recipe.temperature
             )
         return logprobs_U
+
+    def _kl_of(self, batch: MicroBatch) -> float:
+        """Mean k3 to the reference over one micro-batch: the metric where the loss has no KL."""
+        batch = batch.to(self.device)
+        with torch.no_grad(), self._autocast():
+            logprobs_U, _ = score_replies(self.model, batch, temperature=self.recipe.temperature)
+        return float(k3(logprobs_U, self._score_reference(batch))[batch.index_N].mean())
 
     def _with_own_logprobs(self, packs: Sequence[Packed]) -> tuple[list[Packed], float]:
         """Old logprobs as the trainer sees them before the first step, as verl does it; and how
@@ -199,10 +216,19 @@ class Learner:
 
 
 def adamw(model: torch.nn.Module, recipe: RlRecipe) -> torch.optim.AdamW:
-    """AdamW as the recipe has it, decay on matrices only."""
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    vectors = [p for p in model.parameters() if p.ndim < 2]
-    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    """AdamW as the recipe has it, decay on matrices only. `scale` of a group: factor on the
+    learning rate. Embeddings of rate 0 are frozen."""
+    embeddings, matrices, vectors = [], [], []
+    for name, parameter in model.named_parameters():
+        if "embed_tokens" in name or "lm_head" in name:
+            embeddings.append(parameter.requires_grad_(recipe.embeddings_rate > 0))
+        else:
+            (matrices if parameter.ndim >= 2 else vectors).append(parameter)
+    groups = [
+        {"params": embeddings, "scale": recipe.embeddings_rate},
+        {"params": matrices, "scale": 1.0},
+        {"params": vectors, "scale": recipe.vectors_rate, "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(
         groups,
         lr=recipe.learning_rate,

@@ -71,6 +71,9 @@ class RlRecipe(_Part):
     normalize_std, dynamic_sampling, overlong: the options of GRPO and DAPO that the papers
     here leave off. max_refills: how often dynamic sampling may draw again for a step.
     alpha: weight of the trajectory's part in GRU-Mem's advantages (method gru_mem only).
+    embeddings_rate, vectors_rate: factors on the learning rate of the embeddings (0 freezes them)
+    and of the norms and biases; all others have factor 1. kl_metric: load the reference for the
+    KL curve even where kl_beta is 0.
     old_logprobs: pi_old as the engine sampled it, or computed again by the trainer (verl).
     micro_batch_tokens: of one forward and backward. share_prefixes: pack replies to the same
     prompt behind one copy of it.
@@ -95,12 +98,15 @@ class RlRecipe(_Part):
 
     learning_rate: float = Field(gt=0)
     warmup_steps: int = Field(ge=0)
+    embeddings_rate: float = Field(default=1.0, ge=0)
+    vectors_rate: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
     clip_norm: float = Field(default=1.0, gt=0)
 
     loss: LossSettings = LossSettings()
+    kl_metric: bool = False
     normalize_std: bool = False
     dynamic_sampling: bool = False
     max_refills: int = Field(default=2, ge=0)
@@ -109,7 +115,7 @@ class RlRecipe(_Part):
 
     validation: Validation
 
-    engine: Literal["torch", "vllm"]
+    engine: Literal["torch", "vllm", "pool"]
     old_logprobs: Literal["engine", "trainer"]
     precision: Literal["bfloat16", "float32"]
     gradient_checkpointing: bool = False

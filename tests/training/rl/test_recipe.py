@@ -93,7 +93,7 @@ def test_a_file_may_extend_a_preset_or_a_file_beside_it(tmp_path: Path) -> None:
     write(tmp_path, 'extends = "pocket"\ngroups = 4\n[loss]\nclip_high = 0.28\n', "base.toml")
     mine = load_rl_recipe(write(tmp_path, 'extends = "base.toml"\nseed = 7\n'))
     assert (mine.name, mine.groups, mine.seed, mine.group_size) == ("mine", 4, 7, 8)
-    assert mine.loss == LossSettings(clip_low=0.2, clip_high=0.28, kl_beta=1e-3)
+    assert mine.loss == LossSettings(clip_low=0.2, clip_high=0.28, kl_beta=0.0)
 
 
 @pytest.mark.parametrize(
