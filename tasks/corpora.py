@@ -1,6 +1,7 @@
 """Local copies of the public corpora that some tasks need, found in the folder of `--data`.
 
     HotpotQA   hotpot_dev_distractor_v1*.json[.gz]   in DIR or DIR/hotpotqa
+    ... train  hotpot_train_v1.1*.json[.gz]          in DIR or DIR/hotpotqa
     SQuAD 2.0  dev-v2.0*.json[.gz]                   in DIR or DIR/squad
     essays     PaulGrahamEssays.json[.gz]            in DIR or DIR/essays
     words      english_words*.json[.gz]              in DIR or DIR/words
@@ -25,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from core.errors import DataMissing, UsageError
 
@@ -37,6 +38,7 @@ takes the text apart into sentences and joins them by spaces, puts one."""
 
 FILES = {
     "hotpotqa": ("hotpot_dev_distractor_v1.json", "hotpot_dev_distractor_v1*.json"),
+    "hotpotqa_train": ("hotpot_train_v1.1.json", "hotpot_train_v1.1*.json"),
     "squad": ("dev-v2.0.json", "dev-v2.0*.json"),
     "essays": ("PaulGrahamEssays.json",),
     "words": ("english_words.json", "english_words*.json"),
@@ -106,9 +108,24 @@ class Corpora:
         """
         return self._once("hotpotqa", read_hotpotqa)
 
+    def hotpotqa_train(self) -> Pool:
+        """HotpotQA's training set. Raises as `hotpotqa` does."""
+        name = "hotpotqa_train"
+        return self.read(name, FILES[name], ("", "hotpotqa"), read_hotpotqa)
+
     def squad(self) -> Pool:
         """SQuAD 2.0's dev set, answerable questions only. Raises as `hotpotqa` does."""
         return self._once("squad", read_squad)
+
+    def questions(self, corpus: Literal["hotpotqa", "hotpotqa_train", "squad"]) -> Pool:
+        """The corpus of that name. Raises as `hotpotqa` does."""
+        match corpus:
+            case "hotpotqa":
+                return self.hotpotqa()
+            case "hotpotqa_train":
+                return self.hotpotqa_train()
+            case "squad":
+                return self.squad()
 
     def essays(self) -> Essays:
         """Paul Graham's essays, as RULER keeps them. Raises as `hotpotqa` does."""

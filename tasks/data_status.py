@@ -113,6 +113,8 @@ def _kinds() -> Iterator[Found]:
     }
     for name, count in _COUNTS.items():
         yield Found(name, ("", name), FILES[name], count, read_by[name])
+    train, folders = "hotpotqa_train", ("", "hotpotqa")
+    yield Found("hotpotqa", folders, FILES[train], _hotpotqa, readers(train))
     for data_set in PROMPTS:
         files = (f"{data_set}.jsonl", "data.zip")
         count_set = partial(_longbench, data_set)

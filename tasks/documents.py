@@ -93,7 +93,7 @@ class DocumentQuestions:
 
     name: str
     summary: str
-    corpus: Literal["hotpotqa", "squad"]
+    corpus: Literal["hotpotqa", "hotpotqa_train", "squad"]
     bare_question: bool = False
     documents: int | Literal["published"] | None = None
     gold_within: float = 1.0
@@ -124,7 +124,7 @@ class DocumentQuestions:
             UsageError: besides, if there is no question `index`, or the corpus is used up.
         """
         rng = sample_rng(self.name, self.parameters, length, seed, index)
-        pool = corpora.hotpotqa() if self.corpus == "hotpotqa" else corpora.squad()
+        pool = corpora.questions(self.corpus)
         question = self._question(pool, index)
         after = AFTER + question.question
         measure = meter(tokenizer)

@@ -16,6 +16,7 @@ from tasks.longbench import PROMPTS, LongBench
 from tasks.niah import Niah
 from tasks.published_files import PublishedQuestions
 from tasks.task import Task
+from tasks.training_questions import TrainingQuestions
 from tasks.vt import VariableTracking
 
 _ALL: tuple[Task, ...] = (
@@ -72,6 +73,13 @@ _ALL: tuple[Task, ...] = (
     PublishedQuestions(
         "ruler_hqa_files",
         "MemAgent's own files: length 7000 is eval_50.json, 14000 is eval_100.json, ...",
+    ),
+    TrainingQuestions(
+        "ruler_hqa_train",
+        "ruler_hqa_published from HotpotQA's training file: what the papers train on",
+        "hotpotqa_train",
+        bare_question=True,
+        documents="published",
     ),
     DocumentQuestions("qa_1", "SQuAD questions in a haystack of paragraphs", "squad"),
     DocumentQuestions("qa_2", "HotpotQA questions in a haystack of documents", "hotpotqa"),

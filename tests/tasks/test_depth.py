@@ -16,7 +16,9 @@ from tasks.registry import TASKS, find_task
 WITH_DEPTH = [
     name
     for name, task in TASKS.items()
-    if hasattr(task, "depth") and not name.endswith("_published") and "early" not in name
+    if hasattr(task, "depth")
+    and not name.endswith(("_published", "_train"))
+    and "early" not in name
 ]
 NEAR = 0.05
 """More than a unit's share of a haystack, or than that of a whole chain at its end."""

@@ -5,10 +5,10 @@ it would reward a memory that holds nothing. Of HotpotQA's first 80,000 training
 half go, and the first 32,768 of the rest are the training set; the test questions are the first
 128 that are left of dev. The models were Qwen2.5-7B and Qwen2.5-7B-Instruct.
 
-    pool = training_questions(corpora)
+    pool = corpora.hotpotqa_train()
     with Verdicts.open(path, pool.fingerprint) as verdicts:
         report = await clean(pool.questions[:QUESTIONS], {"qwen2.5-7b-instruct": chat}, verdicts)
-    report.kept[:TRAINING_QUESTIONS]   # numbers of questions in the file
+    report.kept   # numbers of questions in the file; tasks/training_questions.py reads them
 
 The models can be given in one call or, where only one is served at a time, call after call with
 the same file. A verdict is a line of the file as soon as it is there, so a killed run goes on
@@ -28,7 +28,7 @@ from typing import IO, Any, Self
 from core.answers import after_think
 from core.errors import HarnessError, SettingsChanged, StoreError, UsageError
 from core.types import Chat, Message, Sampling
-from tasks.corpora import Corpora, Pool, Question, read_hotpotqa
+from tasks.corpora import Question
 from tasks.scoring import verify
 
 PROMPT = "{question}\nYour final answer in \\boxed{{}}.\n"
@@ -39,21 +39,8 @@ REPLY_TOKENS = 512
 QUESTIONS = 80_000
 """Questions at the beginning of HotpotQA's training file that are cleaned."""
 
-TRAINING_QUESTIONS, TEST_QUESTIONS = 32_768, 128
-
 Verdict = tuple[int, str]
 """Number of the question in its file, name of the model."""
-
-
-def training_questions(corpora: Corpora) -> Pool:
-    """HotpotQA's training set: hotpot_train_v1.1.json[.gz] in the data folder or its hotpotqa/.
-
-    Raises:
-        DataMissing: the file is not there.
-        UsageError: the file cannot be read as what it should be.
-    """
-    names = ("hotpot_train_v1.1.json", "hotpot_train*.json")
-    return corpora.read("hotpotqa_train", names, ("", "hotpotqa"), read_hotpotqa)
 
 
 def answers_without_context(reply: str, golds: Sequence[str]) -> bool:

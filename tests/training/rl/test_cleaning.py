@@ -9,23 +9,20 @@ from pathlib import Path
 import pytest
 
 from core.errors import (
-    DataMissing,
     RequestFailed,
     ServerDied,
     SettingsChanged,
     StoreError,
     UsageError,
 )
-from tasks.corpora import Corpora, Question
+from tasks.corpora import Question
 from tests.conftest import SHARED, ScriptedChat
-from tests.tasks.conftest import hotpot_item
 from training.rl.cleaning import (
     PROMPT,
     SAMPLING,
     Verdicts,
     answers_without_context,
     clean,
-    training_questions,
 )
 
 QUESTIONS = [Question(f"Q{n}?", (f"gold{n}",), (), (), ()) for n in range(6)]
@@ -148,11 +145,3 @@ def test_a_file_of_other_questions_or_of_another_form_is_refused(tmp_path: Path)
 async def test_nothing_to_clean_is_refused(tmp_path: Path) -> None:
     with Verdicts.open(tmp_path / "v.jsonl", "sha") as verdicts, pytest.raises(UsageError):
         await clean([], {"a": ScriptedChat(knows())}, verdicts)
-
-
-def test_the_training_file_is_read_from_the_data_folder(tmp_path: Path) -> None:
-    with pytest.raises(DataMissing, match="hotpot_train"):
-        training_questions(Corpora(tmp_path))
-    text = json.dumps([hotpot_item(n) for n in range(3)])
-    (tmp_path / "hotpot_train_v1.1.json").write_text(text)
-    assert len(training_questions(Corpora(tmp_path)).questions) == 3
