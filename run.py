@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from core.errors import HarnessError, UsageError
 from tasks.commands import add_data, add_tasks
+from training.rl.commands import add_rl
 
 if TYPE_CHECKING:
     from benchmarks.ledger import LedgerRow
@@ -74,6 +75,7 @@ def sweep(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         endpoint=arguments.endpoint,
         tokenizer=arguments.tokenizer,
+        checkpoints=dict(arguments.checkpoint),
     )
     plan = make_plan(suite, overrides, arguments.data)
     run_dir: Path = arguments.out or Path("results") / suite.name
@@ -279,6 +281,15 @@ def _add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add.add_argument("--azure-api-version", metavar="VERSION", help="speak Azure's dialect")
     add.add_argument("--tokenizer", metavar="DIR", help="folder with tokenizer.json")
+    add.add_argument(
+        "--checkpoint",
+        type=_checkpoint,
+        action="append",
+        default=[],
+        metavar="MODEL=DIR",
+        help="take that model's weights from a folder, e.g. the --out of `run.py train`; "
+        "may be given again",
+    )
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
     add.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
     add.add_argument("--ray-address", metavar="ADDRESS", help="join this Ray cluster")
@@ -305,6 +316,7 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add.add_argument("--device", metavar="NAME", help="cpu or cuda; default: what there is")
     add.add_argument("--fresh", action="store_true", help="begin anew, do not go on")
     add.set_defaults(command=train_warmstart)
+    add_rl(kinds)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -318,6 +330,13 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _lengths(text: str) -> tuple[int, ...]:
     return tuple(_positive(part) for part in _names(text))
+
+
+def _checkpoint(text: str) -> tuple[str, Path]:
+    name, _, folder = text.partition("=")
+    if not (name and folder):
+        raise argparse.ArgumentTypeError(f"{text!r} is not MODEL=DIR")
+    return name, Path(folder)
 
 
 def _positive(text: str) -> int:

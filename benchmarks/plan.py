@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from tasks.registry import TASKS, find_task
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Flags of `run.py sweep` that change what a suite asks for. None leaves it as it is."""
+    """Flags of `run.py sweep` that change what a suite asks for. None leaves it as it is.
+    `checkpoints`: by model, a folder of weights to take instead of the catalogue's."""
 
     models: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
@@ -34,6 +35,7 @@ class Overrides:
     seed: int | None = None
     endpoint: str | None = None
     tokenizer: str | None = None
+    checkpoints: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def choice(self) -> Choice:
@@ -85,6 +87,8 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
         name: _model_plan(name, [m for n, m in pairs if n == name], suite, overrides, seed)
         for name in dict.fromkeys(name for name, _ in pairs)
     }
+    if unknown := sorted(overrides.checkpoints.keys() - models.keys()):
+        raise UsageError(f"--checkpoint: the run has no model {', '.join(unknown)}")
     corpora = Corpora(data)
     _try_each(cells, models, seed, corpora)
     settings: dict[str, Json] = {
@@ -120,7 +124,7 @@ def check_unchanged(stored: Mapping[str, Any], wanted: Mapping[str, Any], run_di
 def _model_plan(
     name: str, methods: Sequence[str], suite: Suite, overrides: Overrides, seed: int
 ) -> ModelPlan:
-    entry = _catalogued(name, overrides.endpoint)
+    entry = _catalogued(name, overrides)
     if overrides.tokenizer:
         tokenizer = Tokenizer.load(overrides.tokenizer)
     elif entry:
@@ -146,11 +150,15 @@ def _model_plan(
     )
 
 
-def _catalogued(name: str, endpoint: str | None) -> ModelEntry | None:
+def _catalogued(name: str, overrides: Overrides) -> ModelEntry | None:
+    if folder := overrides.checkpoints.get(name):
+        if overrides.endpoint is not None:
+            raise UsageError(f"--checkpoint {name}: an endpoint has its own weights; give one flag")
+        return find_model(name).with_weights(folder)
     try:
         return find_model(name)
     except UsageError:
-        if endpoint is None:
+        if overrides.endpoint is None:
             raise
         return None
 

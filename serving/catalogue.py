@@ -8,6 +8,7 @@ results/published/published.csv, where the model has published numbers.
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from functools import cached_property
@@ -142,6 +143,10 @@ class ModelEntry(_Settings):
     def sampling(self) -> Sampling:
         """The published sampling, without a seed."""
         return Sampling(**self.sampling_defaults.model_dump())
+
+    def with_weights(self, folder: Path) -> ModelEntry:
+        """The same model with the checkpoint in `folder`."""
+        return self.model_copy(update={"source": f"./{os.path.relpath(folder, REPOSITORY)}"})
 
     @property
     def is_local(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,3 +164,22 @@ def test_only_other_settings_are_refused() -> None:
     check_unchanged({"a": 1}, {"a": 1}, Path("r"))
     with pytest.raises(SettingsChanged):
         check_unchanged({"a": 1}, {"a": 1, "b": None}, Path("r"))
+
+
+def test_a_checkpoint_stands_in_for_the_catalogues(tmp_path: Path) -> None:
+    suite = load_suite("pocket_ablation")
+    given = Overrides(models=("pocket-base",), tasks=("vt",), lengths=(2048,), samples=1)
+    usual = make_plan(suite, given, None)
+    folder = tmp_path / "mine"
+    shutil.copytree(usual.models["pocket-base"].entry.location, folder)  # type: ignore[union-attr]
+    (folder / "model.safetensors").write_bytes(b"other weights")
+    mine = make_plan(suite, replace(given, checkpoints={"pocket-base": folder}), None)
+    entry = mine.models["pocket-base"].entry
+    assert entry is not None
+    assert Path(entry.location) == folder.resolve()
+    assert mine.cells == usual.cells
+    assert mine.settings != usual.settings  # so that neither run goes on in the other's folder
+    with pytest.raises(UsageError, match="no model pocket-grumem"):
+        make_plan(suite, replace(given, checkpoints={"pocket-grumem": folder}), None)
+    with pytest.raises(UsageError, match="endpoint"):
+        make_plan(suite, replace(given, checkpoints={"pocket-base": folder}, **HERE), None)

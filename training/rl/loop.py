@@ -57,7 +57,8 @@ class Trainer:
         """
         recipe, learner = self.recipe, self.learner
         step = load_state(out, learner.model, learner.optimizer)
-        drop_lines_after(out / METRICS_FILE, step)
+        # Before the first saved step there is nothing to keep: step 0 is validated again.
+        drop_lines_after(out / METRICS_FILE, step or -1)
         self.engine.load_weights(learner.model.named_parameters())
         if step == 0:
             self._tell(out, 0, self.validate(), progress)
@@ -67,9 +68,10 @@ class Trainer:
             last = step == recipe.steps
             if last or step % recipe.validation.every == 0:
                 metrics |= self.validate()
+            # The line first: one too many is dropped on resume, one too few is never written.
+            self._tell(out, step, metrics, progress)
             if last or step % recipe.save_every == 0:
                 save_state(out, learner.model, learner.optimizer, step)
-            self._tell(out, step, metrics, progress)
 
     def step(self, step: int) -> Metrics:
         """One step (from 0): its rollouts and its update."""

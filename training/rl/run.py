@@ -52,7 +52,7 @@ def train_rl(
     save_checkpoint(trainer.learner.model, out)
     for name in TOKENIZER_FILES:
         shutil.copyfile(checkpoint_folder(recipe.model) / name, out / name)
-    draw_metrics(out / METRICS_FILE, out)
+    draw_metrics([out / METRICS_FILE], out)
     return out
 
 

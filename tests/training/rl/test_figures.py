@@ -1,0 +1,85 @@
+"""The curves: what is read from metrics.jsonl, what is drawn, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.errors import UsageError
+from training.rl.figures import GATES_FILE, OVERVIEW_FILE, _read, _smoothed, draw_metrics
+
+PNG = b"\x89PNG"
+
+
+def write(folder: Path, steps: int, **more: float | None) -> Path:
+    """A metrics.jsonl of a validation at step 0 and so many steps."""
+    rows: list[Mapping[str, object]] = [{"step": 0, "validation/strict/vt": 0.1}]
+    for step in range(1, steps + 1):
+        row = {"step": step, "reward": step / 10, "outcome/vt": 0.2, "kl": None, **more}
+        row |= {"rollout_tokens": 100, "rollout_seconds": 4.0}
+        rows.append(row)
+    folder.mkdir()
+    path = folder / "metrics.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_run_of_memagent_has_one_figure(tmp_path: Path) -> None:
+    out = tmp_path / "figures"
+    assert draw_metrics([write(tmp_path / "a", 3)], out) == [out / OVERVIEW_FILE]
+    assert (out / OVERVIEW_FILE).read_bytes().startswith(PNG)
+
+
+def test_gates_have_a_figure_of_their_own_and_seeds_share_it(tmp_path: Path) -> None:
+    gates = {"exit_early": 0.25, "exit_exact": 0.5, "exit_late": 0.25, "format": 1.0}
+    runs = [write(tmp_path / name, steps, **gates) for name, steps in (("a", 60), ("b", 3))]
+    runs.append(write(tmp_path / "plain", 2))
+    files = draw_metrics(runs, tmp_path / "figures")
+    assert [file.name for file in files] == [OVERVIEW_FILE, GATES_FILE]
+    again = draw_metrics(runs, tmp_path / "again")
+    assert [f.read_bytes() for f in files] == [f.read_bytes() for f in again]
+
+
+def test_points_are_where_a_metric_is_known(tmp_path: Path) -> None:
+    run = _read(write(tmp_path / "a", 2))
+    steps, values = run.points("reward")
+    assert steps.tolist() == [1, 2]
+    assert values.tolist() == [0.1, 0.2]
+    assert run.points("rollout_tokens", "rollout_seconds")[1].tolist() == [25, 25]
+    assert not len(run.points("kl")[0])
+    assert run.tasks("validation/strict/") == {"vt"}
+
+
+def test_the_running_mean_is_centred_and_shorter_at_the_ends() -> None:
+    steps, values = np.arange(4.0), np.array([0.0, 3.0, 6.0, 0.0])
+    assert _smoothed((steps, values), 3)[1].tolist() == [1.5, 3, 3, 3]
+    assert _smoothed((steps[:2], values[:2]), 9)[1].tolist() == [1.5, 1.5]
+
+
+def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", 2)
+    with path.open("a") as file:
+        file.write('{"step": 3, "rew')
+    assert [row["step"] for row in _read(path).rows] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"step": 0}\n', "no step yet"),
+        ("", "no step yet"),
+        ('{"step": 1}\nx\n{"step": 2}\n', "line 2: not JSON"),
+        ('[1]\n{"step": 2}\n', "line 1: no metrics"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        draw_metrics([path], tmp_path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        draw_metrics([tmp_path / "nowhere" / "metrics.jsonl"], tmp_path)

@@ -1,0 +1,164 @@
+"""The loop as a whole, on random weights: it resumes bit for bit, repeats itself, and reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from core.errors import SettingsChanged
+from core.types import Sample, Trajectory
+from tasks.corpora import Corpora
+from tests.training.rl.tiny import by_chance, tiny_recipe, write_tiny_checkpoint
+from training.rl.loop import METRICS_FILE, Trainer
+from training.rl.recipe import RlRecipe, recipe_json
+from training.rl.run import make_trainer
+from training.state import STATE_FILE, claim
+
+MEASURED = ("rollout_seconds", "update_seconds")
+
+
+class Killed(Exception):
+    """What the tests end a run with."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(autouse=True)
+def _rewards_and_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Random weights earn nothing by themselves, so nothing would be learned."""
+    monkeypatch.setattr("training.rl.judge.outcome_reward", by_chance)
+    monkeypatch.setattr("training.rl.rewards.outcome_reward", by_chance)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def trainer_of(recipe: RlRecipe) -> Trainer:
+    return make_trainer(recipe, Path(recipe.model), torch.device("cpu"), Corpora(None))
+
+
+def run(recipe: RlRecipe, out: Path, kill_at: int | None = None) -> dict[str, Tensor]:
+    """Trains, or dies when it tells of a step; the state that is left, if any."""
+
+    def progress(step: int, metrics: object) -> None:
+        if step == kill_at:
+            raise Killed
+
+    claim(out, recipe_json(recipe), resume=True)
+    if kill_at is None:
+        trainer_of(recipe).run(out)
+    else:
+        with pytest.raises(Killed):
+            trainer_of(recipe).run(out, progress=progress)
+    return load_file(out / STATE_FILE) if (out / STATE_FILE).exists() else {}
+
+
+def metrics_of(out: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (out / METRICS_FILE).read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k not in MEASURED} for line in lines]
+
+
+def same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("old_logprobs", ["engine", "trainer"])
+def test_a_killed_run_goes_on_to_the_unbroken_runs_weights(
+    folder: Path, tmp_path: Path, old_logprobs: str
+) -> None:
+    recipe = tiny_recipe(folder, old_logprobs=old_logprobs, mini_batches=2)
+    whole = run(recipe, tmp_path / "whole")
+    begun = run(recipe, tmp_path / "broken", kill_at=2)  # step 2 is told but not saved
+    assert [line["step"] for line in metrics_of(tmp_path / "broken")] == [0, 1, 2]
+    assert begun
+    assert not same(begun, whole)
+    assert same(run(recipe, tmp_path / "broken"), whole)
+    assert metrics_of(tmp_path / "broken") == metrics_of(tmp_path / "whole")
+    assert [line["step"] for line in metrics_of(tmp_path / "whole")] == [0, 1, 2, 3]
+    validated = ["validation/strict" in line for line in metrics_of(tmp_path / "whole")]
+    assert validated == [True, False, True, True]
+
+
+def test_a_run_killed_before_it_saved_doubles_no_line(folder: Path, tmp_path: Path) -> None:
+    recipe = tiny_recipe(folder, steps=1)
+    assert not run(recipe, tmp_path, kill_at=0)
+    run(recipe, tmp_path)
+    assert [line["step"] for line in metrics_of(tmp_path)] == [0, 1]
+
+
+def test_a_finished_run_is_left_as_it_is(folder: Path, tmp_path: Path) -> None:
+    recipe = tiny_recipe(folder, steps=1)
+    done = run(recipe, tmp_path)
+    lines = (tmp_path / METRICS_FILE).read_text()
+    assert same(run(recipe, tmp_path), done)
+    assert (tmp_path / METRICS_FILE).read_text() == lines
+
+
+def test_another_seed_draws_other_questions_and_replies(folder: Path) -> None:
+    first, again, other = (trainer_of(tiny_recipe(folder, seed=seed)) for seed in (3, 3, 4))
+    rollouts = [one.step(0) for one in (first, again, other)]
+    for metrics in rollouts:
+        for name in MEASURED:
+            del metrics[name]
+    assert rollouts[0] == rollouts[1]
+    assert rollouts[0] != rollouts[2]
+
+
+def test_an_update_reaches_the_engine(folder: Path) -> None:
+    trainer = trainer_of(tiny_recipe(folder, learning_rate=0.1, warmup_steps=0))
+    first = trainer.step(0)
+    # Old logprobs are the engine's, so a stale engine shows as drift in the next step.
+    assert first["drift"] < 1e-4
+    assert trainer.step(1)["drift"] < 1e-4
+
+
+def test_dynamic_sampling_asks_further_questions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def varied(sample: Sample, trajectory: Trajectory) -> float:
+        return next(draws) if sample.index % 2 else 0.0
+
+    draws = iter(range(1000))
+    monkeypatch.setattr("training.rl.judge.outcome_reward", varied)
+    recipe = tiny_recipe(folder, dynamic_sampling=True, max_refills=2)
+    # Questions 0 and 1; 2 in place of 0; 3 in place of 2.
+    metrics = trainer_of(recipe).step(0)
+    assert (metrics["groups"], metrics["dropped_groups"]) == (2, 2)
+
+
+def test_a_step_without_anything_to_learn_changes_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.rl.judge.outcome_reward", lambda *_: 1.0)
+    trainer = trainer_of(tiny_recipe(folder, dynamic_sampling=True, max_refills=1))
+    before = {k: v.clone() for k, v in trainer.learner.model.state_dict().items()}
+    metrics = trainer.step(0)
+    assert (metrics["groups"], metrics["dropped_groups"]) == (0, 4)
+    assert same(before, dict(trainer.learner.model.state_dict()))
+
+
+def test_gru_mem_reports_its_gates(folder: Path) -> None:
+    recipe = tiny_recipe(folder, method="gru_mem", answer_form="boxed")
+    metrics = trainer_of(recipe).step(0)
+    assert metrics["exit_early"] + metrics["exit_exact"] + metrics["exit_late"] == 1
+    # Random replies never parse: each is wrong, and none says that it knows enough.
+    assert (metrics["format"], metrics["exit_late"]) == (0, 1)
+    assert (metrics["update_accuracy_present"], metrics["update_accuracy_free"]) == (0, 0)
+    assert metrics["exit_deviation"] >= 0
+    assert metrics["gradient_norm"] > 0
+
+
+def test_another_recipe_in_the_same_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    run(tiny_recipe(folder, steps=1), tmp_path)
+    with pytest.raises(SettingsChanged, match="another recipe"):
+        run(tiny_recipe(folder, steps=2), tmp_path)
