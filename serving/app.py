@@ -18,6 +18,7 @@ from typing import Any
 from core.errors import UsageError
 from serving.catalogue import REPOSITORY, ModelEntry
 from serving.overrides import without_dual_chunks
+from serving.weights import extension_arguments
 
 GIB = 1 << 30
 LOOPBACK = "127.0.0.1"
@@ -73,11 +74,15 @@ def plan_layout(entry: ModelEntry, resources: Resources) -> Layout:
 
 
 def engine_arguments(
-    entry: ModelEntry, layout: Layout, tokenizer: Path | None = None
+    entry: ModelEntry,
+    layout: Layout,
+    tokenizer: Path | None = None,
+    weights_folder: Path | None = None,
 ) -> dict[str, Any]:
     """vLLM's engine arguments. What matters for a score is set here, never left to defaults.
 
-    `tokenizer`: a folder from `tokenizer_alone`, None takes the model's own.
+    `tokenizer`: a folder from `tokenizer_alone`, None takes the model's own. `weights_folder`:
+    where replicas may read new weights from, None: nowhere (serving/weights.py).
     """
     arguments: dict[str, Any] = {
         "max_model_len": entry.window_tokens,
@@ -102,6 +107,8 @@ def engine_arguments(
     arguments |= entry.engine
     if not layout.on_gpu and entry.cpu is not None:
         arguments |= {"dtype": entry.cpu.dtype, **entry.cpu.engine}
+    if weights_folder is not None:
+        arguments |= extension_arguments(weights_folder)
     return arguments
 
 
@@ -209,7 +216,13 @@ PORT_NAMES = (
 
 
 def build_application(
-    entry: ModelEntry, layout: Layout, folder: Path, *, direct: bool, own_cluster: bool
+    entry: ModelEntry,
+    layout: Layout,
+    folder: Path,
+    *,
+    direct: bool,
+    own_cluster: bool,
+    weights_folder: Path | None = None,
 ) -> Any:
     """The Ray Serve application of one model, by `ray.serve.llm.build_openai_app`."""
     from ray.serve.llm import LLMConfig, build_openai_app
@@ -219,7 +232,7 @@ def build_application(
     settings: dict[str, Any] = {
         "model_loading_config": {"model_id": entry.name, "model_source": entry.location},
         "accelerator_type": None,
-        "engine_kwargs": engine_arguments(entry, layout, tokenizer),
+        "engine_kwargs": engine_arguments(entry, layout, tokenizer, weights_folder),
         "runtime_env": {"env_vars": replica_environment(entry, layout)},
         "log_engine_metrics": False,
         "deployment_config": {

@@ -147,20 +147,20 @@ class Client:
         """
         started = time.perf_counter()
         prompt = await self._prompt(messages)
-        if isinstance(prompt, list):
-            self._check_window(len(prompt), max_tokens)
-        body = request_body(
-            model,
-            prompt,
-            max_tokens=max_tokens,
-            sampling=sampling,
-            plain_openai=self._plain,
-            with_ids=with_ids,
-        )
-        path = "/completions" if isinstance(prompt, list) else "/chat/completions"
-        data = await self._send("POST", self._url(model, path), body)
-        reply = read_reply(data, where=self._where, with_ids=with_ids)
+        reply = await self._reply(model, prompt, max_tokens, sampling, with_ids)
         return self._to_turn(reply, messages, tag, prompt, time.perf_counter() - started)
+
+    async def complete(
+        self, model: str, prompt_ids: Sequence[int], *, max_tokens: int, sampling: Sampling
+    ) -> Reply:
+        """Token ids in, token ids and logprobs out: nothing is tokenized on the way (training).
+
+        Raises as `turn` does, and RequestFailed also where the server read other ids.
+        """
+        reply = await self._reply(model, list(prompt_ids), max_tokens, sampling, with_ids=True)
+        if reply.prompt_ids != tuple(prompt_ids):
+            raise RequestFailed(f"{self._where} read other prompt ids than it was sent")
+        return reply
 
     async def models(self) -> list[str]:
         """Names of the models that the server offers. Raises as `turn` does."""
@@ -193,6 +193,28 @@ class Client:
     @property
     def _plain(self) -> bool:
         return self.options.plain_openai or self.options.azure_api_version is not None
+
+    async def _reply(
+        self,
+        model: str,
+        prompt: Sequence[Message] | list[int],
+        max_tokens: int,
+        sampling: Sampling,
+        with_ids: bool,
+    ) -> Reply:
+        if isinstance(prompt, list):
+            self._check_window(len(prompt), max_tokens)
+        body = request_body(
+            model,
+            prompt,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            plain_openai=self._plain,
+            with_ids=with_ids,
+        )
+        path = "/completions" if isinstance(prompt, list) else "/chat/completions"
+        data = await self._send("POST", self._url(model, path), body)
+        return read_reply(data, where=self._where, with_ids=with_ids)
 
     async def _prompt(self, messages: Sequence[Message]) -> Sequence[Message] | list[int]:
         if self._tokenizer is None:

@@ -24,11 +24,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any, Self
 
-from core.errors import ServerDied, UsageError
+from core.errors import RequestRejected, ServerDied, UsageError
 from serving.app import LOOPBACK
 from serving.catalogue import REPOSITORY, ModelEntry
 from serving.leftovers import MARK, account_of, clear_away, clear_dead_owners, new_folder
 from serving.server import ServerSpec, free_ports, is_free
+from serving.weights import WeightsCommand
 
 DEADLINE_S = 900.0
 """Time for a pool to be ready. Reading a 32B model takes minutes, the pocket under one."""
@@ -50,7 +51,8 @@ class Pool:
     """A context manager: on entry the pool is ready, on exit nothing of it is left.
 
     `port` None takes a free one. `ray_address` joins a running Ray cluster, which is left
-    running. All output goes to `log_dir`; `report` gets one line a state.
+    running. All output goes to `log_dir`; `report` gets one line a state. `weights_folder` lets
+    `load_weights` put new weights into the replicas (training); without it nothing can.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Pool:
         ray_address: str | None = None,
         deadline_s: float = DEADLINE_S,
         report: Callable[[str], None] | None = None,
+        weights_folder: Path | None = None,
     ) -> None:
         self.entry = entry
         self.log_file = log_dir.resolve() / "pool.log"
@@ -69,6 +72,7 @@ class Pool:
         self._ray_address = ray_address
         self._deadline_s = deadline_s
         self._report = report or _to_stderr
+        self._weights_folder = weights_folder.resolve() if weights_folder else None
         self._states: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._child: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -96,6 +100,7 @@ class Pool:
             folder=self._folder,
             log_file=self.log_file,
             deadline_s=self._deadline_s,
+            weights_folder=self._weights_folder,
         )
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
@@ -179,6 +184,49 @@ class Pool:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    # -- new weights ---------------------------------------------------------------------------
+
+    def load_weights(self, name: str, version: int) -> None:
+        """Loads the safetensors file called `name`, of the weights folder, into all replicas.
+        On return every one of them answers with these weights and tells `version`.
+
+        Raises:
+            RequestRejected: a replica did not take the file.
+            ServerDied: the pool ended, or not all replicas have the weights by the deadline.
+        """
+        versions = self._command(WeightsCommand(name=name, version=version))
+        if set(versions) != {version}:
+            raise ServerDied(
+                f"replicas of {self.entry.name} have the weights {versions}, not {version}. "
+                + account_of(self._folder, self.log_file)
+            )
+
+    def weights_versions(self) -> list[int]:
+        """The version of each replica's weights; 0 is the model as it was started, which is
+        also what a replica has that Serve put in the place of a dead one. Raises as
+        `load_weights`."""
+        return self._command(WeightsCommand())
+
+    def _command(self, command: WeightsCommand) -> list[int]:
+        if self._weights_folder is None:
+            raise RuntimeError("the pool was started without a weights folder")
+        _ = self._running
+        assert self._child is not None
+        assert self._child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # then its last state tells why
+            self._child.stdin.write(command.model_dump_json() + "\n")
+            self._child.stdin.flush()
+        while True:
+            match self._states.get():
+                case {"state": "weights", "versions": versions}:
+                    return list(versions)
+                case {"state": "refused", "text": text}:
+                    raise RequestRejected(
+                        f"the pool of {self.entry.name} did not take the weights: {text}"
+                    )
+                case state:
+                    self._take(state, 0.0)
 
     # -- what it is --------------------------------------------------------------------------
 

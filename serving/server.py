@@ -2,8 +2,9 @@
 
 `serving.pool.Pool` starts it as a child, so that neither Ray nor its chatter, its signal
 handlers and its environment come into the process that does the work. Line 1 of stdin is a
-`ServerSpec`; the end of stdin (its owner stopped, or was killed) ends this process too. Each
-line of stdout is a JSON state for the owner; all else that is printed goes to the log.
+`ServerSpec`; each line after it is a `WeightsCommand`; the end of stdin (its owner stopped, or
+was killed) ends this process too. Each line of stdout is a JSON state for the owner; all else
+that is printed goes to the log.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import signal
 import socket
 import sys
@@ -19,6 +21,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,6 +42,7 @@ from serving.app import (
 )
 from serving.catalogue import ModelEntry
 from serving.leftovers import account_of, clear_away
+from serving.weights import WeightsCommand, obey
 
 WATCH_PERIOD_S = 5.0
 POLL_PERIOD_S = 0.5
@@ -46,7 +50,8 @@ OBJECT_STORE_BYTES = 256 << 20
 
 
 class ServerSpec(BaseModel):
-    """What the owner asks for. `folder` is this pool's own, short, for Ray's session."""
+    """What the owner asks for. `folder` is this pool's own, short, for Ray's session;
+    `weights_folder` None leaves out all that could change weights."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,6 +61,7 @@ class ServerSpec(BaseModel):
     folder: Path
     log_file: Path
     deadline_s: float
+    weights_folder: Path | None = None
 
 
 def main() -> int:
@@ -65,8 +71,9 @@ def main() -> int:
     say = _take_over_output(spec.log_file)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to handle
     signal.signal(signal.SIGTERM, _leave)
-    threading.Thread(target=_leave_with_owner, daemon=True).start()
-    pool = _Pool(spec, say)
+    commands: queue.Queue[WeightsCommand] = queue.Queue()
+    threading.Thread(target=_hear_owner, args=(commands,), daemon=True).start()
+    pool = _Pool(spec, say, commands)
     try:
         pool.start()
         pool.watch()
@@ -87,9 +94,15 @@ def main() -> int:
 
 
 class _Pool:
-    def __init__(self, spec: ServerSpec, say: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        spec: ServerSpec,
+        say: Callable[..., None],
+        commands: queue.Queue[WeightsCommand],
+    ) -> None:
         self.spec = spec
         self.say = say
+        self.commands = commands
         self.own_cluster = spec.ray_address is None
         self.direct = self.own_cluster and can_stream_directly()
         self.name = f"longmem-{spec.entry.name}-{os.getpid()}"
@@ -99,7 +112,7 @@ class _Pool:
         """Raises ServerDied if the pool is not ready by the deadline."""
         _ = self.spec.entry.location  # a missing model is told before Ray takes its seconds
         resources = self._start_ray()
-        layout = plan_layout(self.spec.entry, resources)
+        layout = self.layout = plan_layout(self.spec.entry, resources)
         kind = "GPU" if layout.on_gpu else "CPU"
         self.say(state="loading", replicas=layout.replicas, kind=kind)
         host, port, prefix = self._start_application(layout)
@@ -152,7 +165,12 @@ class _Pool:
 
         entry = self.spec.entry
         app = build_application(
-            entry, layout, self.spec.folder, direct=self.direct, own_cluster=self.own_cluster
+            entry,
+            layout,
+            self.spec.folder,
+            direct=self.direct,
+            own_cluster=self.own_cluster,
+            weights_folder=self.spec.weights_folder,
         )
         quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
         # On a cluster where Serve runs already, this changes nothing and joins it.
@@ -174,13 +192,15 @@ class _Pool:
         host = http.host if http.host not in (None, "0.0.0.0", "::") else LOOPBACK
         return host, http.port, prefix
 
-    def _wait_until_running(self, layout: Layout) -> None:
+    def _wait_until_running(
+        self, layout: Layout, *, hopeless: tuple[str, ...] = ("DEPLOY_FAILED", "UNHEALTHY")
+    ) -> None:
         told = -1
         while True:
             status, running, message = self._status()
             if status == "RUNNING":
                 return
-            if status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            if status in hopeless:
                 raise ServerDied(
                     f"model {self.spec.entry.name} did not start ({status}): "
                     f"{_last_line(message)}\n{self.account()}"
@@ -188,13 +208,16 @@ class _Pool:
             if running != told:
                 told = running
                 self.say(state="replicas", running=running, replicas=layout.replicas)
-            if time.monotonic() > self.deadline:
-                raise ServerDied(
-                    f"model {self.spec.entry.name} was not ready within "
-                    f"{self.spec.deadline_s:g} s ({running} of {layout.replicas} replicas run). "
-                    f"Give it longer, or see why:\n{self.account()}"
-                )
+            self._check_deadline(running)
             time.sleep(POLL_PERIOD_S)
+
+    def _check_deadline(self, running: int) -> None:
+        if time.monotonic() > self.deadline:
+            raise ServerDied(
+                f"model {self.spec.entry.name} was not ready within "
+                f"{self.spec.deadline_s:g} s ({running} of {self.layout.replicas} replicas run). "
+                f"Give it longer, or see why:\n{self.account()}"
+            )
 
     def _status(self) -> tuple[str, int, str]:
         """Status of the application, number of model replicas running, what Serve says."""
@@ -237,10 +260,12 @@ class _Pool:
             time.sleep(POLL_PERIOD_S)
 
     def watch(self) -> None:
-        """Returns only by an exception: the application stopped running for good."""
+        """Obeys commands. Returns only by an exception: the application stopped running for
+        good."""
         bad_since: float | None = None
         while True:
-            time.sleep(WATCH_PERIOD_S)
+            with contextlib.suppress(queue.Empty):
+                self._obey(self.commands.get(timeout=WATCH_PERIOD_S))
             status, running, message = self._status()
             if status == "RUNNING":
                 bad_since = None
@@ -253,6 +278,39 @@ class _Pool:
                     f"model {self.spec.entry.name} stopped running ({status}): "
                     f"{_last_line(message)}\n{self.account()}"
                 )
+
+    def _obey(self, command: WeightsCommand) -> None:
+        """Answers once *all* replicas have: Serve replaces one that has died, and it is waited
+        for."""
+        from ray.exceptions import RayActorError, RayTaskError
+        from ray.serve.exceptions import DeploymentUnavailableError
+
+        self.deadline = time.monotonic() + self.spec.deadline_s
+        versions: list[int] = []
+        while len(versions) != self.layout.replicas:
+            self._wait_until_running(self.layout, hopeless=("DEPLOY_FAILED",))
+            try:
+                versions = obey(self._handle, command, timeout_s=self.spec.deadline_s)
+            except (RayActorError, DeploymentUnavailableError):
+                versions = []
+            except (RayTaskError, TimeoutError) as error:
+                versions = []
+                if command.name is not None:  # a file that it refused once, it refuses again
+                    self.say(state="refused", text=_last_line(str(error)))
+                    return
+            if len(versions) != self.layout.replicas:
+                self._check_deadline(len(versions))
+                time.sleep(POLL_PERIOD_S)
+        self.say(state="weights", versions=versions)
+
+    @cached_property
+    def _handle(self) -> Any:
+        """Reaches the model's replicas; each handle has a router of its own that stays."""
+        from ray import serve
+
+        deployments = serve.status().applications[self.name].deployments
+        name = next(name for name in deployments if name.startswith("LLMServer"))
+        return serve.get_deployment_handle(name, app_name=self.name)
 
     def account(self) -> str:
         """What the logs say of a failure."""
@@ -334,10 +392,13 @@ def _leave(number: int, frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _leave_with_owner() -> None:
+def _hear_owner(commands: queue.Queue[WeightsCommand]) -> None:
     with contextlib.suppress(OSError, ValueError):
-        while os.read(0, 4096):
-            pass
+        rest = b""
+        while some := os.read(0, 4096):
+            *lines, rest = (rest + some).split(b"\n")
+            for line in lines:
+                commands.put(WeightsCommand.model_validate_json(line))
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -57,6 +57,17 @@ def test_no_remote_code_and_no_pickles(layout):
     assert arguments["max_model_len"] == 1024
 
 
+def test_weights_can_change_only_where_a_folder_is_given(tmp_path):
+    plain = engine_arguments(find_model("pocket"), CPU)
+    training = engine_arguments(find_model("pocket"), CPU, weights_folder=tmp_path)
+
+    added = {key: training[key] for key in training.keys() - plain.keys()}
+    assert added == {
+        "worker_extension_cls": "serving.weights.WeightsExtension",
+        "additional_config": {"weights_folder": str(tmp_path)},
+    }
+
+
 def test_the_tokenizer_is_read_without_the_models_config(tmp_path):
     model = tmp_path / "model"
     model.mkdir()

@@ -116,26 +116,39 @@ async def test_with_a_tokenizer_ids_go_to_completions():
     assert turn.reply == "Here."
 
 
+WITH_IDS = {
+    "choices": [
+        {
+            "text": "Here.",
+            "finish_reason": "stop",
+            "token_ids": [8, 9],
+            "prompt_token_ids": [5, 2, 3],
+            "logprobs": {"token_logprobs": [-0.5, -0.25]},
+        }
+    ],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+}
+
+
 async def test_with_ids_fills_the_training_fields():
-    data = {
-        "choices": [
-            {
-                "text": "Here.",
-                "finish_reason": "stop",
-                "token_ids": [8, 9],
-                "prompt_token_ids": [5, 2, 3],
-                "logprobs": {"token_logprobs": [-0.5, -0.25]},
-            }
-        ],
-        "usage": {"prompt_tokens": 3, "completion_tokens": 2},
-    }
-    server = Server(reply(data))
+    server = Server(reply(WITH_IDS))
     turn = await server.turn(WordTokenizer(), with_ids=True)
 
     assert server.body["return_token_ids"] is True
     assert server.body["logprobs"] == 0
     assert (turn.prompt_ids, turn.reply_ids) == ((5, 2, 3), (8, 9))
     assert turn.logprobs == (-0.5, -0.25)
+
+
+async def test_ids_are_completed_as_they_are_and_come_back_with_logprobs():
+    server = Server(reply(WITH_IDS))
+    async with server.client() as client:
+        answer = await client.complete("pocket", (5, 2, 3), max_tokens=7, sampling=GREEDY)
+        with pytest.raises(RequestFailed, match="read other prompt ids"):
+            await client.complete("pocket", (5, 2), max_tokens=7, sampling=GREEDY)
+
+    assert json.loads(server.requests[0].content)["prompt"] == [5, 2, 3]
+    assert (answer.reply_ids, answer.logprobs) == ((8, 9), (-0.5, -0.25))
 
 
 async def test_with_ids_from_a_server_that_sends_none_fails_clearly():

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.errors import DataMissing, ServerDied, UsageError
+from core.errors import DataMissing, RequestRejected, ServerDied, UsageError
 from serving import pool as pool_module
 from serving.catalogue import find_model
 from serving.leftovers import MARK, account_of, clear_away, clear_dead_owners, new_folder
@@ -105,6 +105,35 @@ def test_a_pool_that_dies_later_is_found_by_check(start):
         _until(lambda: not pool._states.empty())
         with pytest.raises(ServerDied, match="gone"):
             pool.check()
+
+
+TAKES_WEIGHTS = (
+    f"say(**{READY})\n"
+    "for line in sys.stdin:\n"
+    "    command = json.loads(line)\n"
+    "    say(state='replicas', running=2)\n"
+    "    if command['version'] == 13: say(state='refused', text='no such layer')\n"
+    "    elif command['version'] == 14: say(state='weights', versions=[14, 0])\n"
+    "    elif command['version'] == 15: sys.exit(1)\n"
+    "    else: say(state='weights', versions=[command['version']] * 2)\n"
+)
+
+
+def test_new_weights_count_once_every_replica_tells_them(start, tmp_path):
+    with start(TAKES_WEIGHTS, weights_folder=tmp_path) as pool:
+        pool.load_weights("step-1.safetensors", 1)
+        assert pool.weights_versions() == [0, 0]
+        with pytest.raises(RequestRejected, match="no such layer"):
+            pool.load_weights("step-13.safetensors", 13)
+        with pytest.raises(ServerDied, match=r"have the weights \[14, 0\], not 14"):
+            pool.load_weights("step-14.safetensors", 14)
+        with pytest.raises(ServerDied, match="ended"):
+            pool.load_weights("step-15.safetensors", 15)
+
+
+def test_a_pool_without_a_weights_folder_takes_none(start):
+    with start(TAKES_WEIGHTS) as pool, pytest.raises(RuntimeError, match="without a weights"):
+        pool.load_weights("step-1.safetensors", 1)
 
 
 def test_grandchildren_are_killed_even_if_the_process_leaves_them(start, tmp_path):

@@ -3,10 +3,6 @@
 New weights go into the running engine: its layers are loaded again, and what it had computed
 of prompts with the old weights is dropped. vLLM knows weights by their checkpoint names, which
 are those of the learner's `named_parameters()`.
-
-On CPUs vLLM packs each weight for oneDNN and answers from the packed copy. Its own reload packs
-every layer anew but an output matrix tied to the embedding, which has no weight of its own in
-the checkpoint: that copy would stay the old one, so it is packed here.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ from torch import Tensor
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sampling
+from serving.weights import reload
 from training.rl.engine import Generated, Request
 
 ENVIRONMENT = {
@@ -86,7 +83,7 @@ class VllmEngine:
                 top_k=sampling.top_k,
                 repetition_penalty=sampling.repetition_penalty,
                 max_tokens=request.max_tokens,
-                seed=_seed(request),
+                seed=integer_seed(request),
                 stop_token_ids=self.end_ids,
                 logprobs=0,
                 detokenize=False,
@@ -99,20 +96,12 @@ class VllmEngine:
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """See RolloutEngine. A layer changes once all of it has come: give whole models."""
-        self._llm.collective_rpc(_reload, args=(list(weights),))
+        self._llm.collective_rpc(reload, args=(list(weights),))
         self._llm.reset_prefix_cache()
 
 
-def _reload(worker: Any, weights: list[tuple[str, Tensor]]) -> None:
-    """Runs in vLLM's worker, which is this process."""
-    worker.model_runner.reload_weights(weights_iterator=iter(weights))
-    model = worker.get_model()
-    if model.config.tie_word_embeddings:
-        model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
-
-
-def _seed(request: Request) -> int:
-    """vLLM takes one integer of 63 bits."""
+def integer_seed(request: Request) -> int:
+    """The request's seed as vLLM takes one: an integer of 63 bits."""
     return int(np.random.SeedSequence(request.seed).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
