@@ -23,7 +23,7 @@ from training.rl.recipe import RlRecipe, recipe_json
 from training.state import claim, save_checkpoint
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-ENGINE_BATCH_TOKENS = 65_536
+ENGINE_BATCH_TOKENS = 32_768
 
 
 def train_rl(
@@ -83,6 +83,10 @@ def make_engine(
 
         engine: RolloutEngine = VllmEngine(folder)
         return engine
+    if recipe.engine == "pool":
+        from training.rl.pool_engine import start_pool_engine
+
+        return start_pool_engine(recipe, folder)
     from training.rl.torch_engine import TorchEngine
 
     return TorchEngine(
