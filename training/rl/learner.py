@@ -218,7 +218,9 @@ class Learner:
 def adamw(model: torch.nn.Module, recipe: RlRecipe) -> torch.optim.AdamW:
     """AdamW as the recipe has it, decay on matrices only. `scale` of a group: factor on the
     learning rate. Embeddings of rate 0 are frozen."""
-    embeddings, matrices, vectors = [], [], []
+    embeddings: list[Tensor] = []
+    matrices: list[Tensor] = []
+    vectors: list[Tensor] = []
     for name, parameter in model.named_parameters():
         if "embed_tokens" in name or "lm_head" in name:
             embeddings.append(parameter.requires_grad_(recipe.embeddings_rate > 0))
