@@ -8,9 +8,10 @@ well, since a failed one stopped somewhere on the way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from reports.depths import DepthMap, depth_maps
 from reports.intervals import Estimate, average
 from reports.labels import Series
 from reports.traces import Trace
@@ -122,11 +123,31 @@ class RunData:
         return list(dict.fromkeys(cell.task for cell in self.cells))
 
     @property
+    def depth_maps(self) -> Mapping[str, DepthMap]:
+        """Base task -> its depths with their names in `tasks`, for tasks at several depths."""
+        return depth_maps(self.tasks)
+
+    @property
+    def depth_tasks(self) -> set[str]:
+        """The names in `tasks` that stand for one depth of several."""
+        return {task for rows in self.depth_maps.values() for _, task in rows}
+
+    def beside_depths(self) -> RunData:
+        """The run without the tasks at several depths, which have a figure of their own."""
+        mapped = self.depth_tasks
+        return replace(self, cells=tuple(cell for cell in self.cells if cell.task not in mapped))
+
+    @property
     def mean_tasks(self) -> list[str]:
         """The tasks that a mean is taken of: those that every series has at every length at
-        which it has any. None where they are fewer than two."""
-        places = {(cell.series, cell.length) for cell in self.cells}
-        by_task = {t: {(c.series, c.length) for c in self.cells if c.task == t} for t in self.tasks}
+        which it has any. None where they are fewer than two. A task at several depths is no
+        part of it: it would weigh as often as it has depths. Only where there is no other task
+        is the mean one of depths."""
+        cells = self.beside_depths().cells or self.cells
+        places = {(cell.series, cell.length) for cell in cells}
+        by_task: dict[str, set[tuple[Series, int]]] = {}
+        for cell in cells:
+            by_task.setdefault(cell.task, set()).add((cell.series, cell.length))
         shared = [task for task, found in by_task.items() if found == places]
         return shared if len(shared) > 1 else []
 
@@ -139,8 +160,18 @@ class RunData:
         """What a panel or a row is called."""
         if task is not None:
             return task
-        count = len(self.mean_tasks)
-        return "mean of all tasks" if count == len(self.tasks) else f"mean of {count} tasks"
+        every = len(self.mean_tasks) == len(self.tasks)
+        return f"mean of all {self.mean_unit}" if every else f"mean of {self.mean_count}"
+
+    @property
+    def mean_unit(self) -> str:
+        """What a mean is taken over: `tasks`, or `depths` where the run has nothing else."""
+        return "tasks" if self.beside_depths().cells else "depths"
+
+    @property
+    def mean_count(self) -> str:
+        """Over how many a mean is taken: `3 tasks`."""
+        return f"{len(self.mean_tasks)} {self.mean_unit}"
 
     @property
     def training_length(self) -> int | None:
@@ -155,7 +186,8 @@ class RunData:
 
     def series_of(self, task: str | None) -> list[Series]:
         """The series that a task (None: the mean) has cells of, in the order of the plan."""
-        return list(dict.fromkeys(c.series for c in self.cells if task in (None, c.task)))
+        tasks = [task] if task else self.mean_tasks
+        return list(dict.fromkeys(cell.series for cell in self.cells if cell.task in tasks))
 
     @property
     def lengths(self) -> list[int]:

@@ -48,19 +48,23 @@ def _heatmap_panel(
     for row, series in enumerate(run.all_series):
         points = {p.length: p for p in run.line(task, series, profile)}
         for column, length in enumerate(run.lengths):
-            _square(ax, column, row, points.get(length))
-    ax.set_xlim(-0.5, len(run.lengths) - 0.5)
-    ax.set_ylim(len(run.all_series) - 0.5, -0.5)
-    ax.set_xticks(range(len(run.lengths)), [length_label(n) for n in run.lengths])
-    ax.set_yticks(
-        range(len(run.all_series)), [s.label for s in styles] or [""] * len(run.all_series)
-    )
+            square(ax, column, row, points.get(length))
+    names = [s.label for s in styles] or [""] * len(run.all_series)
+    squares_axes(ax, run.lengths, names)
+
+
+def squares_axes(ax: Axes, lengths: Sequence[int], rows: Sequence[str]) -> None:
+    """Axes without lines, for a square at each length (across) and named row (down)."""
+    ax.set_xlim(-0.5, len(lengths) - 0.5)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_xticks(range(len(lengths)), [length_label(n) for n in lengths])
+    ax.set_yticks(range(len(rows)), rows)
     ax.tick_params(length=0, labelsize=8, colors=INK)
     for spine in ax.spines.values():
         spine.set_visible(False)
 
 
-def _square(ax: Axes, column: int, row: int, point: Point | None) -> None:
+def square(ax: Axes, column: int, row: int, point: Point | None) -> None:
     """One cell. Empty where there is no number (yet); hatched where it may still move."""
     corner = column - 0.48, row - 0.46
     if point is None:

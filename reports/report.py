@@ -1,7 +1,7 @@
 """Writes the report of a run: one page, figures as PNG and PDF, tables.
 
     out/index.html                  everything in one file, no network needed
-    out/figures/*.png, *.pdf        accuracy and heatmap (each profile), cost, turns, published
+    out/figures/*.png, *.pdf        accuracy, heatmap, depth (each profile), cost, turns, published
     out/tables/accuracy.csv .md .tex, paired.csv, efficiency.csv, ledger.csv, published.csv
 
 The run may still be going on; what is missing is shown as missing.
@@ -17,6 +17,7 @@ from pathlib import Path
 from core.errors import UsageError
 from reports.cost_figures import cost_figure, turns_figure
 from reports.data import RunData
+from reports.depth_figure import depth_figure
 from reports.efficiency import efficiency_frame
 from reports.figures import accuracy_figure
 from reports.heatmap import heatmap_figure
@@ -90,13 +91,17 @@ def write_report(
 
 
 def _figures(run: RunData) -> list[Rendered]:
-    turns = turns_figure(run)
-    return [
-        *(accuracy_figure(run, profile) for profile in PROFILES),
-        *(heatmap_figure(run, profile) for profile in PROFILES),
-        cost_figure(run),
-        *([turns] if turns else []),
+    """The figures that the run has something for. Tasks at several depths have their own; what
+    a sample costs is shown of them where there is nothing else."""
+    rest = run.beside_depths()
+    kinds = [accuracy_figure, heatmap_figure] if rest.cells else []
+    drawn = [
+        *(kind(rest, profile) for kind in kinds for profile in PROFILES),
+        *(depth_figure(run, profile) for profile in PROFILES),
+        cost_figure(rest if rest.cells else run),
+        turns_figure(rest),
     ]
+    return [figure for figure in drawn if figure]
 
 
 def _tables(run: RunData, comparisons: list[Comparison], reference: Series) -> dict[str, str]:

@@ -13,13 +13,15 @@ def verdict(run: RunData, profile: str = "strict") -> str:
     """The best agent and the best baseline at the longest length that both have reached, and
     what the same two had at the shortest. With only one of the two kinds, its best series.
 
-    Averages over all tasks are used where there are any, else the first task with numbers.
+    Averages over all tasks are used where there are any, else the first task with numbers;
+    a task at one depth of several only where there is no other.
     """
-    for task in run.panels:
+    mapped = run.depth_tasks
+    for task in sorted(run.panels, key=lambda task: task in mapped):
         lines = {s: {p.length: p for p in run.line(task, s, profile)} for s in run.all_series}
         lines = {series: line for series, line in lines.items() if line}
         if lines:
-            what = task or f"mean of {len(run.mean_tasks)} tasks"
+            what = task or f"mean of {run.mean_count}"
             text = _sentence(run, lines, f"{what}, {profile} scoring")
             if any(cell.owed for cell in run.cells):
                 text += " The run is not finished: these numbers may still move."

@@ -104,6 +104,28 @@ def test_a_task_that_not_all_series_have_is_no_part_of_the_mean(build_run: Build
     assert run.series_of("niah@depth=0.1") == [MEM]
 
 
+def test_a_task_at_several_depths_is_no_part_of_the_mean(build_run: BuildRun) -> None:
+    cells = [
+        *(Made(task, 1024, "memagent", "pocket", 1, [RIGHT]) for task in ("niah", "vt")),
+        *(Made(f"vt@depth={d}", 2048, m, "pocket", 1, [WRONG]) for d in (0, 1) for m in ("x", "y")),
+    ]
+    run = load_run(build_run(cells))
+    assert run.mean_tasks == ["niah", "vt"]
+    assert run.task_label(None) == "mean of 2 tasks"
+    assert run.series_of(None) == [MEM]  # no row of dashes for those that have depths only
+    assert run.beside_depths().panels == [None, "niah", "vt"]
+    assert len(run.beside_depths().cells) == 2
+
+
+def test_depths_alone_have_a_mean(build_run: BuildRun) -> None:
+    ended = {0.0: [RIGHT], 0.5: [WRONG]}
+    cells = [Made(f"vt@depth={d}", 1024, "memagent", "pocket", 1, e) for d, e in ended.items()]
+    run = load_run(build_run(cells))
+    assert run.task_label(None) == "mean of all depths"
+    assert [p.value.mean for p in run.line(None, MEM, "strict")] == [0.5]
+    assert run.beside_depths().cells == ()
+
+
 def test_tasks_that_share_no_places_have_no_mean(build_run: BuildRun) -> None:
     cells = [
         Made("niah", 1024, "memagent", "pocket", 1, [RIGHT]),

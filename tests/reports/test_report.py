@@ -93,6 +93,46 @@ def test_all_files_are_there_and_no_drafts(build_run: BuildRun, tmp_path: Path) 
     assert elsewhere.page.read_bytes() == files.page.read_bytes()  # no time stamps anywhere
 
 
+def at_depths(base: str = "niah", depths: tuple[float, ...] = (0.0, 1.0)) -> list[Made]:
+    """MemAgent always right, full context only at the beginning of 1K."""
+    return [
+        Made(f"{base}@depth={depth}", length, method, "pocket", 1, [RIGHT if right else WRONG])
+        for depth in depths
+        for length in (1024, 65536)
+        for method in ("memagent", "full_context")
+        for right in [method == "memagent" or (depth, length) == (0.0, 1024)]
+    ]
+
+
+def test_depths_have_figures_of_their_own_beside_those_of_other_tasks(
+    build_run: BuildRun,
+) -> None:
+    run_dir = build_run([*at_depths("vt"), *pair([RIGHT], samples=1)])
+    files = write_report([run_dir])
+    stems = {path.stem for path in files.figures}
+    assert {"depth_strict", "depth_published", "accuracy_strict", "heatmap_strict"} <= stems
+    page = files.page.read_text()
+    assert '<section id="depth">' in page
+    assert "in no other figure and in no mean" in page
+    assert "answers 100% right and full context 0% (niah, strict" in page  # the verdict
+    assert "vt@depth=1.0" in (run_dir / "report" / "tables" / "accuracy.md").read_text()
+
+
+def test_a_run_of_depths_alone_has_no_other_figure_of_accuracy(build_run: BuildRun) -> None:
+    files = write_report([build_run(at_depths())])
+    assert {path.stem for path in files.figures} == {"depth_strict", "depth_published", "cost"}
+    page = files.page.read_text()
+    assert '"#accuracy"' not in page
+    assert '"accuracy"' not in page
+    assert "full context 0% (mean of 2 depths, strict scoring); at 1K" in page
+
+
+def test_a_page_without_depths_does_not_speak_of_them(build_run: BuildRun) -> None:
+    text, _ = page_of(build_run(pair([RIGHT], samples=1)))
+    assert '"depth"' not in text
+    assert '"#depth"' not in text
+
+
 def test_the_page_is_well_formed_and_needs_nothing_else(build_run: BuildRun) -> None:
     text, page = page_of(build_run(pair([RIGHT, Ended(error="timeout")], samples=4)))
     assert text.startswith("<!doctype html>")

@@ -1,0 +1,40 @@
+"""Which tasks of a run are one task at several depths, by their names.
+
+A task's name may go on with settings, `niah_single_1@depth=0.25,form=ruler`; the depth is where
+in the context the gold stands, 0 (the beginning) to 1 (the end).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+DEPTH = "depth="
+
+DepthMap = Sequence[tuple[float, str]]
+"""A task's depths, ascending, each with the whole name that the cells have."""
+
+
+def depth_maps(tasks: Sequence[str]) -> Mapping[str, DepthMap]:
+    """Base task (the name without the depth) -> its depths, for those with two or more."""
+    found: dict[str, list[tuple[float, str]]] = {}
+    for task in tasks:
+        base, depth = split_depth(task)
+        if depth is not None:
+            found.setdefault(base, []).append((depth, task))
+    several = {base: rows for base, rows in found.items() if len({d for d, _ in rows}) > 1}
+    return {base: sorted(rows) for base, rows in several.items()}
+
+
+def split_depth(task: str) -> tuple[str, float | None]:
+    """`vt@hops=2,depth=0.5` -> (`vt@hops=2`, 0.5); None where the name has no depth in it."""
+    base, _, text = task.partition("@")
+    settings = text.split(",")
+    given = [setting for setting in settings if setting.startswith(DEPTH)]
+    if not given:
+        return task, None
+    try:
+        depth = float(given[-1].removeprefix(DEPTH))
+    except ValueError:  # a run may hold tasks that this version does not know
+        return task, None
+    others = ",".join(setting for setting in settings if setting not in given)
+    return (f"{base}@{others}" if others else base), depth
