@@ -20,6 +20,7 @@ from transformers import Qwen2ForCausalLM
 from core.errors import SettingsChanged
 
 RECIPE_FILE, STATE_FILE, WEIGHTS_FILE = "recipe.json", "state.safetensors", "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
 ADAMW_STATE = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -92,7 +93,10 @@ def drop_lines_after(path: Path, step: int) -> None:
 
 
 def save_checkpoint(model: Qwen2ForCausalLM, out: Path) -> None:
-    """Write bf16 weights, config.json and generation_config.json (greedy) as serving wants."""
+    """Write bf16 weights, config.json and generation_config.json (greedy) as serving wants.
+
+    The index keeps vLLM, which else loads every safetensors file of a folder, from the state.
+    """
     names = {name for name, _ in model.named_parameters()}
     tensors = {
         name: tensor.detach().to("cpu", torch.bfloat16).contiguous()
@@ -102,6 +106,8 @@ def save_checkpoint(model: Qwen2ForCausalLM, out: Path) -> None:
     partial = out / (WEIGHTS_FILE + ".partial")
     save_file(tensors, str(partial), metadata={"format": "pt"})
     partial.replace(out / WEIGHTS_FILE)
+    index = {"metadata": {}, "weight_map": dict.fromkeys(sorted(tensors), WEIGHTS_FILE)}
+    (out / INDEX_FILE).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     config = model.config.to_dict()
     config |= {"architectures": ["Qwen2ForCausalLM"], "dtype": "bfloat16"}
     text = json.dumps(config, indent=2, sort_keys=True, default=str) + "\n"

@@ -78,6 +78,17 @@ def test_a_folder_belongs_to_one_recipe_once_it_holds_a_state(tmp_path: Path) ->
     assert [path.name for path in tmp_path.glob("state*")] == [STATE_FILE]
 
 
+def test_servers_take_the_weights_and_not_the_state(tmp_path: Path) -> None:
+    """vLLM loads each safetensors file of a folder that its index, if any, does not leave out."""
+    model = tiny_model()
+    save_checkpoint(model, tmp_path)
+    save_state(tmp_path, model, torch.optim.AdamW(model.parameters()), 1)
+    weights = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
+    assert set(weights.values()) == {"model.safetensors"}
+    assert weights.keys() == {name for name, _ in model.named_parameters()}
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
+
+
 def test_lines_after_a_step_are_dropped_and_a_torn_one_too(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     drop_lines_after(path, 1)  # no file, nothing to drop
