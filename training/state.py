@@ -8,7 +8,7 @@ their steps are made again.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -44,13 +44,25 @@ def save_state(
     out: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int
 ) -> None:
     """Replace the state in `out` by this one, after `step` steps."""
-    tensors: dict[str, Tensor] = {}
+    write_state(out, dict(state_tensors(model, optimizer)), step)
+
+
+def state_tensors(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> Iterator[tuple[str, Tensor]]:
+    """What is saved, by its names in the file."""
     for name, parameter in model.named_parameters():
-        tensors[f"weight/{name}"] = parameter.detach()
+        yield f"weight/{name}", parameter.detach()
         state = optimizer.state.get(parameter, {})
-        tensors |= {f"{part}/{name}": state[part] for part in ADAMW_STATE if part in state}
+        for part in ADAMW_STATE:
+            if part in state:
+                yield f"{part}/{name}", state[part]
+
+
+def write_state(out: Path, tensors: Mapping[str, Tensor], step: int) -> None:
+    """Replace the state in `out` by these tensors."""
     partial = out / (STATE_FILE + ".partial")
-    save_file(tensors, str(partial), metadata={"step": str(step)})
+    save_file(dict(tensors), str(partial), metadata={"step": str(step)})
     partial.replace(out / STATE_FILE)
 
 
@@ -70,6 +82,13 @@ def load_state(out: Path, model: torch.nn.Module, optimizer: torch.optim.Optimiz
                 on = {part: tensor.to(parameter.device) for part, tensor in found.items()}
                 optimizer.state[parameter] = on
     return step
+
+
+def load_weights(out: Path, model: torch.nn.Module) -> None:
+    """The weights alone of the state in `out`, one tensor at a time."""
+    with safe_open(str(out / STATE_FILE), "pt") as file, torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(file.get_tensor(f"weight/{name}"))
 
 
 def append_line(path: Path, line: Mapping[str, object]) -> None:

@@ -56,12 +56,10 @@ class Trainer:
         step, every `validation.every` steps and at the end. `progress` hears of every step.
         """
         recipe, learner = self.recipe, self.learner
-        step = load_state(out, learner.model, learner.optimizer)
-        # Before the first saved step there is nothing to keep: step 0 is validated again.
-        drop_lines_after(out / METRICS_FILE, step or -1)
+        step = self.load(out)
         self.engine.load_weights(learner.model.named_parameters())
         if step == 0:
-            self._tell(out, 0, self.validate(), progress)
+            self.tell(out, 0, self.validate(), progress)
         while step < recipe.steps:
             metrics = self.step(step)
             step += 1
@@ -69,9 +67,31 @@ class Trainer:
             if last or step % recipe.validation.every == 0:
                 metrics |= self.validate()
             # The line first: one too many is dropped on resume, one too few is never written.
-            self._tell(out, step, metrics, progress)
+            self.tell(out, step, metrics, progress)
             if last or step % recipe.save_every == 0:
-                save_state(out, learner.model, learner.optimizer, step)
+                self.save(out, step)
+
+    def load(self, out: Path) -> int:
+        """Go on from the state in `out`: returns its step, 0 where there is none."""
+        step = load_state(out, self.learner.model, self.learner.optimizer)
+        self.drop_metrics(out, step)
+        return step
+
+    def drop_metrics(self, out: Path, step: int) -> None:
+        """Forget the metrics of what comes after step `step`: it is made again."""
+        # Before the first saved step there is nothing to keep: step 0 is validated again.
+        drop_lines_after(out / METRICS_FILE, step or -1)
+
+    def save(self, out: Path, step: int) -> None:
+        """Replace the state in `out` by this one, after `step` steps."""
+        save_state(out, self.learner.model, self.learner.optimizer, step)
+
+    def tell(self, out: Path, step: int, metrics: Metrics, progress: Progress | None) -> None:
+        """Write a step's metrics down and tell `progress`."""
+        finite = {k: v if math.isfinite(v) else None for k, v in metrics.items()}
+        append_line(out / METRICS_FILE, {"step": step, **finite})
+        if progress is not None:
+            progress(step, metrics)
 
     def step(self, step: int) -> Metrics:
         """One step (from 0): its rollouts and its update."""
@@ -169,12 +189,6 @@ class Trainer:
     @property
     def tokenizer(self) -> Tokenizer:
         return self.engine.tokenizer
-
-    def _tell(self, out: Path, step: int, metrics: Metrics, progress: Progress | None) -> None:
-        finite = {k: v if math.isfinite(v) else None for k, v in metrics.items()}
-        append_line(out / METRICS_FILE, {"step": step, **finite})
-        if progress is not None:
-            progress(step, metrics)
 
 
 def accuracies(sample: Sample, end: Trajectory) -> tuple[float, float]:

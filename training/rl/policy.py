@@ -39,6 +39,19 @@ def score_replies(
     `gradient_checkpointing` keeps one hidden state a layer and computes the rest again on the
     way back.
     """
+    if isinstance(model, FSDPModule):  # its weights are whole within its own methods alone
+        return model.scores(  # type: ignore[no-any-return]
+            batch, temperature=temperature, gradient_checkpointing=gradient_checkpointing
+        )
+    return scores(
+        model, batch, temperature=temperature, gradient_checkpointing=gradient_checkpointing
+    )
+
+
+def scores(
+    model: Qwen2ForCausalLM, batch: MicroBatch, *, temperature: float, gradient_checkpointing: bool
+) -> tuple[Tensor, Tensor]:
+    """What `score_replies` returns, for a model whose own weights (not its layers') are whole."""
     hidden_UD = reply_hidden(model, batch, gradient_checkpointing=gradient_checkpointing)
 
     def scored(part_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,6 +77,8 @@ def reply_hidden(
     """The normed last hidden states that the U reply tokens are predicted from, [U, D]."""
     body = model.model
     hidden_BTD = body.embed_tokens(batch.ids_BT)
+    if torch.is_autocast_enabled(hidden_BTD.device.type):
+        hidden_BTD = hidden_BTD.float()  # the residual stream; FSDP gathers weights in bfloat16
     turns = body.rotary_emb(hidden_BTD, batch.positions_BT)
     branches = _branches(batch, hidden_BTD) if batch.branched else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import Qwen2ForCausalLM
@@ -49,22 +50,22 @@ def train_rl(
     claim(out, recipe_json(recipe), resume)
     trainer = make_trainer(recipe, checkpoint_folder(recipe.model), where, Corpora(data))
     trainer.run(out, progress=progress)
-    save_checkpoint(trainer.learner.model, out)
+    finish(recipe, trainer.learner.model, out)
+    return out
+
+
+def finish(recipe: RlRecipe, model: Qwen2ForCausalLM, out: Path) -> None:
+    """Make `out` a checkpoint of the trained model, and draw its curves."""
+    save_checkpoint(model, out)
     for name in TOKENIZER_FILES:
         shutil.copyfile(checkpoint_folder(recipe.model) / name, out / name)
     draw_metrics([out / METRICS_FILE], out)
-    return out
 
 
 def make_trainer(recipe: RlRecipe, folder: Path, where: torch.device, corpora: Corpora) -> Trainer:
     """Policy, reference, engine and agent, from the checkpoint in `folder`."""
     tokenizer = Tokenizer.load(folder)
-    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32).to(where)
-    reference = None
-    if recipe.loss.kl_beta > 0:
-        dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
-        reference = Qwen2ForCausalLM.from_pretrained(folder, dtype=dtype).to(where).eval()
-        reference.requires_grad_(False)
+    model, reference = load_models(recipe, folder, where)
     return Trainer(
         recipe=recipe,
         learner=Learner(model, reference, recipe),
@@ -74,14 +75,32 @@ def make_trainer(recipe: RlRecipe, folder: Path, where: torch.device, corpora: C
     )
 
 
+def load_models(
+    recipe: RlRecipe, folder: Path, where: torch.device
+) -> tuple[Qwen2ForCausalLM, Qwen2ForCausalLM | None]:
+    """The policy, float32, and the frozen reference in the recipe's precision, if it has one."""
+    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32).to(where)
+    reference = None
+    if recipe.loss.kl_beta > 0 or recipe.kl_metric:
+        dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
+        reference = Qwen2ForCausalLM.from_pretrained(folder, dtype=dtype).to(where).eval()
+        reference.requires_grad_(False)
+    return model, reference
+
+
 def make_engine(
-    recipe: RlRecipe, folder: Path, model: Qwen2ForCausalLM, tokenizer: Tokenizer
+    recipe: RlRecipe,
+    folder: Path,
+    model: Qwen2ForCausalLM,
+    tokenizer: Tokenizer,
+    **vllm_options: Any,
 ) -> RolloutEngine:
-    """The recipe's rollout engine; it gets the policy's weights from the loop."""
+    """The recipe's rollout engine; it gets the policy's weights from the loop. `vllm_options`
+    are for vLLM, where that is the engine."""
     if recipe.engine == "vllm":
         from training.rl.vllm_engine import VllmEngine
 
-        engine: RolloutEngine = VllmEngine(folder)
+        engine: RolloutEngine = VllmEngine(folder, **vllm_options)
         return engine
     if recipe.engine == "pool":
         from training.rl.pool_engine import start_pool_engine

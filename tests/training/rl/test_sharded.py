@@ -1,0 +1,276 @@
+"""Two gloo ranks against one process: updates, metrics, saved states, shared rollouts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from transformers import Qwen2ForCausalLM
+
+from core.types import Sampling
+from tests.training.rl.small import flat, groups_of, small_model, small_recipe
+from training.rl import policy
+from training.rl.engine import Generated, Request
+from training.rl.learner import Groups, Learner, World
+from training.rl.loss import LossSettings
+from training.rl.packing import pack
+from training.rl.recipe import RlRecipe
+from training.rl.sharded import (
+    SharedEngine,
+    load_sharded_state,
+    save_sharded_state,
+    shard,
+    shares,
+    whole,
+)
+from training.state import load_state
+
+RANKS = 2
+CASES: dict[str, dict[str, Any]] = {
+    "reference": {"old_logprobs": "trainer"},
+    "tied": {
+        "mini_batches": 2,
+        "gradient_checkpointing": True,
+        "loss": LossSettings(kl_beta=0.0),
+    },
+    "mixed": {
+        "precision": "bfloat16",
+        "old_logprobs": "trainer",
+        "loss": LossSettings(kl_beta=0.0),
+    },
+}
+SLICES = {"tied": 5}
+"""Reply tokens whose logits are held at once: few enough that they are made again."""
+BROKEN = "reference"
+"""The case that is saved after its first step, and goes on from there."""
+NEAR = 0.02 * small_recipe().learning_rate
+"""AdamW's first steps are of about the rate for every weight, whatever its gradient's size, so
+rounding shows in those near zero; still far below a step."""
+UNCOMPARED = {"update_seconds"}
+
+
+def models(name: str) -> tuple[Qwen2ForCausalLM, Qwen2ForCausalLM | None, RlRecipe]:
+    """Policy, reference (without a KL term in the loss: for the metric alone), recipe."""
+    reference = None if name == "mixed" else small_model(seed=1).requires_grad_(False)
+    return small_model(tied=name == "tied"), reference, small_recipe(**CASES[name])
+
+
+def step_groups(step: int) -> Groups:
+    return groups_of(4, seed=2 + 6 * step)
+
+
+def rank_learner(name: str, world: World) -> Learner:
+    model, reference, recipe = models(name)
+    mesh = init_device_mesh("cpu", (RANKS,))
+    shard(model, mesh, recipe.precision)
+    if reference is not None:
+        shard(reference, mesh, "float32")
+    return Learner(model, reference, recipe, world=world)
+
+
+def gathered(model: Qwen2ForCausalLM) -> dict[str, Tensor]:
+    return {name: whole(weight.detach()) for name, weight in model.named_parameters()}
+
+
+@dataclass
+class Echo:
+    """An engine that answers a prompt with its length, and keeps the weights it was given."""
+
+    tokenizer: ClassVar[Any] = None
+    window_tokens: int = 512
+    asked: list[Request] = field(default_factory=list)
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generated]:
+        assert requests
+        self.asked += requests
+        return [Generated((len(r.prompt_ids),), (-1.0,), "stop") for r in requests]
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        with torch.inference_mode():
+            self.weights = {name: weight.clone() for name, weight in weights}
+
+
+def shared_engine(engine: Echo | None, world: World, *, answering: int) -> SharedEngine:
+    return SharedEngine(
+        engine,
+        world,
+        answering=answering,
+        tokenizer=Echo.tokenizer,
+        window_tokens=512,
+        precision="float32",
+    )
+
+
+def requests(count: int) -> list[Request]:
+    return [Request(tuple(range(1, n + 2)), 4, (n,)) for n in range(count)]
+
+
+def run_rank(rank: int, out: Path) -> None:
+    """All that the tests below look at, in one process group: starting one takes seconds."""
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{out}/group", rank=rank, world_size=RANKS)
+    world = World(rank, RANKS)
+    found: dict[str, Any] = {}
+    for name in CASES:
+        policy.SLICE = SLICES.get(name, 4096)
+        learner = rank_learner(name, world)
+        found[name] = []
+        for step in range(2):
+            found[name].append(learner.update(step_groups(step), step))
+            if name == BROKEN and step == 0:
+                save_sharded_state(out, learner.model, learner.optimizer, 1, world)
+        weights = gathered(learner.model)
+        if rank == 0:
+            save_file(weights, str(out / f"{name}.safetensors"))
+
+    policy.SLICE = 4096
+    resumed = rank_learner(BROKEN, world)
+    found["resumed_at"] = load_sharded_state(out, resumed.model, resumed.optimizer)
+    resumed.update(step_groups(1), 1)
+    weights = gathered(resumed.model)
+    if rank == 0:
+        save_file(weights, str(out / "resumed.safetensors"))
+
+    echo, client = Echo(), Echo()
+    engine = shared_engine(echo, world, answering=RANKS)
+    first = shared_engine(client if rank == 0 else None, world, answering=1)
+    plain = Sampling(temperature=1.0, top_p=1.0)
+    found["replies"] = [
+        [reply.reply_ids[0] for reply in one.generate(requests(count), plain)]
+        for one, count in ((engine, 7), (engine, 1), (first, 3))
+    ]
+    found["own"] = len(echo.asked)
+    first.load_weights(resumed.model.named_parameters())
+    found["clients_weights"] = len(client.weights)
+    engine.load_weights(resumed.model.named_parameters())
+    found["same_weights"] = all(
+        torch.equal(weight, weights[name]) for name, weight in echo.weights.items()
+    ) and len(echo.weights) == len(weights)
+    try:
+        engine.generate(requests(2 + rank), plain)
+    except RuntimeError as error:
+        found["out_of_step"] = str(error)
+    (out / f"rank{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """The folder that two ranks wrote into, and what each of them found."""
+    out = tmp_path_factory.mktemp("ranks")
+    torch.multiprocessing.spawn(run_rank, args=(out,), nprocs=RANKS)
+    return out, [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, tuple[list[dict[str, float]], dict[str, Tensor]]]:
+    """The same updates in this process: metrics of both steps, and the weights after them."""
+    found = {}
+    for name in CASES:
+        learner = Learner(*models(name))
+        metrics = [learner.update(step_groups(step), step) for step in range(2)]
+        found[name] = (metrics, gathered(learner.model))
+    return found
+
+
+def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+    assert found.keys() == expected.keys()
+    for name, weight in expected.items():
+        assert float((found[name] - weight).abs().max()) < tolerance, name
+
+
+def test_the_ranks_have_uneven_work() -> None:
+    for step in range(2):
+        packed = pack(flat(step_groups(step)), budget=small_recipe().micro_batch_tokens, pad=0)
+        assert len(packed.micro_batches) % RANKS
+        assert len(packed.micro_batches) > RANKS
+
+
+@pytest.mark.parametrize(
+    ("name", "relative"), [("reference", 2e-3), ("tied", 2e-3), ("mixed", 0.1)]
+)
+def test_two_ranks_make_the_update_of_one(
+    name: str,
+    relative: float,
+    ranks: tuple[Path, list[dict[str, Any]]],
+    alone: dict[str, tuple[list[dict[str, float]], dict[str, Tensor]]],
+) -> None:
+    out, found = ranks
+    metrics, weights = alone[name]
+    for step in range(2):
+        for key in metrics[step].keys() - UNCOMPARED:
+            for rank in found:
+                expected = pytest.approx(metrics[step][key], rel=relative, abs=1e-5 + relative / 10)
+                assert rank[name][step][key] == expected, (step, key)
+    saved = load_file(out / f"{name}.safetensors")
+    if name != "mixed":
+        assert_near(saved, weights, NEAR)
+        return
+    # What rounding to bfloat16 does to gradients near zero, AdamW's first steps show in full.
+    start = dict(models(name)[0].named_parameters())
+    moves = [
+        torch.cat([(end[key] - weight.detach()).flatten() for key, weight in start.items()])
+        for end in (saved, weights)
+    ]
+    assert float(torch.cosine_similarity(*moves, dim=0)) > 0.98
+
+
+def test_a_sharded_run_goes_on_from_its_state_to_the_same_bytes(
+    ranks: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    out, found = ranks
+    assert [rank["resumed_at"] for rank in found] == [1, 1]
+    unbroken = load_file(out / f"{BROKEN}.safetensors")
+    resumed = load_file(out / "resumed.safetensors")
+    assert all(torch.equal(resumed[name], weight) for name, weight in unbroken.items())
+
+
+def test_one_process_goes_on_from_the_state_of_two(
+    ranks: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    out, _ = ranks
+    learner = Learner(*models(BROKEN))
+    assert load_state(out, learner.model, learner.optimizer) == 1
+    learner.update(step_groups(1), 1)
+    expected = load_file(out / f"{BROKEN}.safetensors")
+    assert_near(gathered(learner.model), expected, NEAR)
+
+
+def test_all_ranks_get_all_replies_in_order(ranks: tuple[Path, list[dict[str, Any]]]) -> None:
+    _, found = ranks
+    for rank in found:
+        assert rank["replies"] == [[1, 2, 3, 4, 5, 6, 7], [1], [1, 2, 3]]
+    assert sum(rank["own"] for rank in found) == 8  # each was asked of one rank only
+
+
+def test_engines_get_whole_weights(ranks: tuple[Path, list[dict[str, Any]]]) -> None:
+    assert [rank["same_weights"] for rank in ranks[1]] == [True, True]
+    weights = len(list(small_model().parameters()))
+    assert [rank["clients_weights"] for rank in ranks[1]] == [weights, 0]
+
+
+def test_ranks_that_ask_different_things_are_told(
+    ranks: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    assert all("not in lockstep" in rank["out_of_step"] for rank in ranks[1])
+
+
+def test_shares_are_in_order_and_of_about_equal_tokens() -> None:
+    asked = [Request((1,) * n, 10, (n,)) for n in (500, 490, 20, 20, 20, 480, 470)]
+    parts = shares(asked, 3)
+    assert [request for part in parts for request in part] == asked
+    tokens = [sum(len(r.prompt_ids) + r.max_tokens for r in part) for part in parts]
+    assert max(abs(one - sum(tokens) / 3) for one in tokens) < 510  # the largest request
+    assert [len(part) for part in shares(asked[:1], 4)].count(1) == 1
