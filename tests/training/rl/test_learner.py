@@ -119,9 +119,11 @@ def test_an_update_is_what_the_formula_says(case: str) -> None:
     for (name, ours), theirs in zip(
         learner.model.named_parameters(), naive.model.parameters(), strict=True
     ):
-        # Adam makes steps of about the rate, whatever the gradient: what rounding does to tiny
-        # gradients shows, but far below a step.
-        assert float((ours - theirs).detach().abs().max()) < 0.02 * recipe.learning_rate, name
+        # Adam makes steps of about the rate, whatever the gradient: what rounding does to a tiny
+        # gradient may show as a part of a step in a few places, and as next to nothing on average.
+        steps_apart = (ours - theirs).detach().abs() / recipe.learning_rate
+        assert float(steps_apart.max()) < 0.3, name
+        assert float(steps_apart.mean()) < 0.003, name
 
 
 def test_more_micro_batches_change_nothing() -> None:

@@ -53,9 +53,9 @@ SLICES = {"tied": 5}
 """Reply tokens whose logits are held at once: few enough that they are made again."""
 BROKEN = "reference"
 """The case that is saved after its first step, and goes on from there."""
-NEAR = 0.02 * small_recipe().learning_rate
+NEAR = 0.3 * small_recipe().learning_rate
 """AdamW's first steps are of about the rate for every weight, whatever its gradient's size, so
-rounding shows in those near zero; still far below a step."""
+rounding shows in a few of those near zero, as a part of a step."""
 UNCOMPARED = {"update_seconds"}
 
 

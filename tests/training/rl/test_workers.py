@@ -116,7 +116,7 @@ def test_two_workers_train_as_one_process_and_outlive_a_killed_one(
         part, _, weight = name.partition("/")
         if part == "weight":
             assert not torch.equal(tensor, start[weight].float())
-            assert float((tensor - states[1][name]).abs().max()) < 0.05 * recipe.learning_rate
+            assert float((tensor - states[1][name]).abs().max()) < 0.3 * recipe.learning_rate
     names = {path.name for path in two.iterdir()}
     assert names == {path.name for path in one.iterdir()}
 
