@@ -12,8 +12,9 @@ Every rank runs the loop of training/rl/loop.py with the same seeds, so all ask 
 
 `train_rank` runs in any process group; training/rl/workers.py starts one with Ray Train.
 
-What was run: two ranks on CPUs (gloo), in float32 and bfloat16, against one process. What was
-not: GPUs (NCCL), several machines, vLLM in the ranks or as their pool, models of 7B and more.
+What was run: two ranks on CPUs (gloo), in float32 and bfloat16, against one process; with the
+torch engine, with vLLM in both ranks, and with the pool behind rank 0. What was not: GPUs
+(NCCL), several machines, models of 7B and more.
 
 Memory of a rank by calculation, for Qwen2.5-7B (7.6e9 weights) on 8 GPUs: float32 weights,
 gradients and AdamW's two moments take 16 bytes a weight, 15.2 GB a rank; the bfloat16 reference
