@@ -21,9 +21,10 @@ gradients and AdamW's two moments take 16 bytes a weight, 15.2 GB a rank; the bf
 1.9 GB. Gathered for a while: embedding and output matrix of policy and reference 2.2 GB each,
 with a gradient of 2.2 GB (4.4 GB while reduced, in float32), and two layers of 0.5 GB. At 16,384
 tokens a micro-batch, gradient checkpointing keeps 28 states of 3,584 float32 numbers a token, 6.6
-GB, and 4,096 tokens' logits are 2.5 GB, three times over. Together about 40 GB, and the rollout
+GB, and 4,096 tokens' logits are 2.5 GB, three times over. Together about 43 GB, and the rollout
 engine's own 15.2 GB of bfloat16 weights and its cache beside them: a card of 80 GB. At the start
-a rank's card holds the whole model in float32 for a moment (30 GB).
+a rank's card holds the whole model in float32 for a moment (30 GB), and vLLM takes new weights
+all at once (15.2 GB, when nothing is gathered and there are no gradients).
 """
 
 from __future__ import annotations
