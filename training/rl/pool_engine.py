@@ -11,7 +11,7 @@ checkpoint's weights. The batch is then asked again; its seeds give the same rep
 
 Its tests run it on CPUs of one machine, on loopback. Not run: GPUs, several nodes (the folder
 must then be on storage that all of them see, and `ray_address` name the cluster), more than one
-GPU a replica. Ranks of a sharded learner would each start a pool: use another engine there.
+GPU a replica. Of a sharded learner only rank 0 asks the pool.
 """
 
 from __future__ import annotations
