@@ -13,8 +13,8 @@ def keep_freed_memory() -> None:
     """Makes glibc keep freed memory for the next request; elsewhere nothing changes.
 
     By default an array of some megabytes is mapped anew each time and unmapped when freed, so
-    that every micro-batch faults its activations in again, page by page: 10 to 15% of a training
-    step of the pocket model. The process keeps the most it ever held.
+    that every micro-batch faults its activations in again, page by page. The process keeps the
+    most it ever held.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)

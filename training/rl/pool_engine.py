@@ -28,7 +28,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoConfig
 
-from core.errors import HarnessError, ServerDied, UsageError
+from core.errors import HarnessError, ServerDied
 from core.tokens import Tokenizer
 from core.types import Sampling
 from serving.catalogue import (
@@ -44,7 +44,7 @@ from serving.pool import SERVE_LOGS, Pool
 from serving.wire import Reply
 from training.rl.engine import Generated, Request
 from training.rl.recipe import RlRecipe
-from training.rl.vllm_engine import integer_seed
+from training.rl.vllm_engine import integer_seed, vllm_logprobs_mode
 
 ATTEMPTS = 3
 """How often a batch is asked where replicas die under it."""
@@ -100,13 +100,6 @@ def served_entry(recipe: RlRecipe, folder: Path) -> ModelEntry:
     Raises:
         UsageError: vLLM has no logprobs of the kind that training needs for this sampling.
     """
-    if recipe.temperature != 1 and recipe.top_p < 1 and recipe.old_logprobs == "engine":
-        raise UsageError(
-            "with a temperature other than 1, vLLM's logprobs are those after top_p cut: take "
-            'top_p = 1, or old_logprobs = "trainer"'
-        )
-    # Before temperature and top_p, or after both: see training.rl.engine.Generated.
-    logprobs_mode = "raw_logprobs" if recipe.temperature == 1 else "processed_logprobs"
     window = int(AutoConfig.from_pretrained(folder).max_position_embeddings)
     return ModelEntry(
         name=folder.resolve().name,
@@ -118,12 +111,12 @@ def served_entry(recipe: RlRecipe, folder: Path) -> ModelEntry:
             reply_tokens=recipe.reply_tokens,
         ),
         full_context=FullContextBudget(
-            input_tokens=window - recipe.answer_tokens, output_tokens=recipe.answer_tokens
+            input_tokens=window - recipe.reply_tokens, output_tokens=recipe.reply_tokens
         ),
         engine={
             "enforce_eager": True,
             "gpu_memory_utilization": 0.4,
-            "logprobs_mode": logprobs_mode,
+            "logprobs_mode": vllm_logprobs_mode(recipe),
         },
         cpu=CpuSettings(
             # Prompts are read whole, as in the catalogue's CPU settings.

@@ -63,8 +63,8 @@ class Validation(_Part):
 class RlRecipe(_Part):
     """A recipe, checked. `name` is the file's, unless that says another.
 
-    model: a name in the catalogue, or a folder. chunk_tokens, reply_tokens, answer_tokens:
-    of a chunk, and the budgets of a memory turn's and the answer turn's reply.
+    model: a name in the catalogue, or a folder. chunk_tokens: of a chunk; reply_tokens: the
+    budget of every turn's reply.
     groups: prompts a step; group_size: rollouts a prompt (G). mini_batches: optimizer updates
     a step, each on groups / mini_batches prompts. learning_rate: see `rate_at`.
 
@@ -85,7 +85,6 @@ class RlRecipe(_Part):
     model: str
     chunk_tokens: int = Field(ge=1)
     reply_tokens: int = Field(ge=1)
-    answer_tokens: int = Field(ge=1)
     answer_form: AnswerForm
 
     tasks: tuple[TaskShare, ...] = Field(min_length=1)

@@ -98,9 +98,10 @@ def make_engine(
     """The recipe's rollout engine; it gets the policy's weights from the loop. `vllm_options`
     are for vLLM, where that is the engine."""
     if recipe.engine == "vllm":
-        from training.rl.vllm_engine import VllmEngine
+        from training.rl.vllm_engine import VllmEngine, vllm_logprobs_mode
 
-        engine: RolloutEngine = VllmEngine(folder, **vllm_options)
+        mode = vllm_logprobs_mode(recipe)
+        engine: RolloutEngine = VllmEngine(folder, logprobs_mode=mode, **vllm_options)
         return engine
     if recipe.engine == "pool":
         from training.rl.pool_engine import start_pool_engine

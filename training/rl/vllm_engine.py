@@ -21,6 +21,7 @@ from core.tokens import Tokenizer
 from core.types import Sampling
 from serving.weights import reload
 from training.rl.engine import Generated, Request
+from training.rl.recipe import RlRecipe
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process: weights need no transport
@@ -98,6 +99,21 @@ class VllmEngine:
         """See RolloutEngine. A layer changes once all of it has come: give whole models."""
         self._llm.collective_rpc(reload, args=(list(weights),))
         self._llm.reset_prefix_cache()
+
+
+def vllm_logprobs_mode(recipe: RlRecipe) -> str:
+    """The setting under which vLLM's logprobs are those that `Generated` promises, for the
+    recipe's rollouts: vLLM has them before temperature and top_p, or after both.
+
+    Raises:
+        UsageError: neither is what training needs for this sampling.
+    """
+    if recipe.temperature != 1 and recipe.top_p < 1 and recipe.old_logprobs == "engine":
+        raise UsageError(
+            "with a temperature other than 1, vLLM's logprobs are those after top_p cut: take "
+            'top_p = 1, or old_logprobs = "trainer"'
+        )
+    return "raw_logprobs" if recipe.temperature == 1 else "processed_logprobs"
 
 
 def integer_seed(request: Request) -> int:

@@ -40,7 +40,7 @@ def check(name: str, **expected: object) -> None:
 
 
 def test_memagent_presets_hold_the_published_values() -> None:
-    memagent = {"method": "memagent", "reply_tokens": 1024, "answer_tokens": 1024}
+    memagent = {"method": "memagent", "reply_tokens": 1024}
     check("memagent-7b", **memagent, groups=128, mini_batches=16, model="qwen2.5-7b-instruct")
     check("memagent-14b", **memagent, groups=256, mini_batches=16, model="qwen2.5-14b-instruct")
 
@@ -50,7 +50,6 @@ def test_the_grumem_preset_holds_the_published_values() -> None:
         "grumem",
         method="gru_mem",
         reply_tokens=2048,
-        answer_tokens=2048,
         groups=128,
         mini_batches=1,
         alpha=0.9,

@@ -71,7 +71,6 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> RlRecipe:
         model=str(folder),
         chunk_tokens=256,
         reply_tokens=24,
-        answer_tokens=24,
         groups=2,
         steps=STEPS,
         overlong=Overlong(limit=24, cache=24),
