@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,12 @@ def add_rl(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     add.add_argument("--out", type=Path, metavar="DIR", help=f"default: {RUNS}/PRESET")
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
     add.add_argument("--device", metavar="NAME", help="cpu or cuda; default: what there is")
+    add.add_argument(
+        "--workers", type=int, metavar="N", help="share it among N Ray Train workers, a GPU each"
+    )
+    add.add_argument(
+        "--ray-address", metavar="HOST:PORT", help="with --workers: of a running Ray cluster"
+    )
     add.add_argument("--fresh", action="store_true", help="begin anew, do not go on")
     add.add_argument("--model", metavar="NAME|DIR", help="to start from, not the recipe's")
     add.add_argument("--steps", type=int, metavar="N", help="instead of the recipe's")
@@ -97,10 +103,10 @@ def _train(recipe: RlRecipe, out: Path, arguments: argparse.Namespace) -> int:
     from training.rl.figures import GATES_FILE, OVERVIEW_FILE
     from training.rl.loop import METRICS_FILE
     from training.rl.progress import StepLines
-    from training.rl.run import train_rl as train
 
     keep_freed_memory()
     disable_progress_bar()  # of weights that are loaded in no time
+    train = _trainer(arguments.workers, arguments.ray_address)
     try:
         train(
             recipe,
@@ -121,6 +127,19 @@ def _train(recipe: RlRecipe, out: Path, arguments: argparse.Namespace) -> int:
     print(f"checkpoint  {out}\nmetrics     {out / METRICS_FILE}")
     print(f"curves      {', '.join(map(str, curves))}")
     return DONE
+
+
+def _trainer(workers: int | None, ray_address: str | None) -> Callable[..., Path]:
+    """In this process, or shared among workers."""
+    if workers is not None:
+        from training.rl.workers import train_sharded
+
+        return partial(train_sharded, workers=workers, ray_address=ray_address)
+    if ray_address is not None:
+        raise UsageError("--ray-address: say with --workers how many workers to start there")
+    from training.rl.run import train_rl
+
+    return train_rl
 
 
 def _changed(recipe: RlRecipe, arguments: argparse.Namespace) -> RlRecipe:

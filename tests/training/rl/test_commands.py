@@ -83,6 +83,8 @@ def test_every_preset_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
         (["rl", "nobody"], "not known"),
         (["rl", "pocket", "--steps", "0"], "--steps: got 0"),
         (["rl", "pocket", "--seed", "-1"], "--seed: got -1"),
+        (["rl", "pocket", "--workers", "0"], "workers: got 0"),
+        (["rl", "pocket", "--ray-address", "here:1"], "--workers"),
         (["plot", "nowhere"], "cannot be read"),
         (["plot", "a", "b"], "--out DIR"),
         (["clean", "--data", "nowhere", "--models", "a", "--out", "x"], "no such folder"),
@@ -98,8 +100,11 @@ def test_what_cannot_be_done_is_one_message(
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize(
+    "workers", [[], pytest.param(["--workers", "1"], marks=pytest.mark.slow)], ids=" ".join
+)
 def test_a_run_ends_with_a_checkpoint_that_can_be_served_and_plotted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    workers: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, out = write_tiny_checkpoint(tmp_path / "model"), tmp_path / "out"
     fields = tiny_recipe(tmp_path / "elsewhere").model_dump(mode="json", exclude_none=True)
@@ -107,7 +112,7 @@ def test_a_run_ends_with_a_checkpoint_that_can_be_served_and_plotted(
     recipe.write_text("\n".join(f"{key} = {_toml(value)}" for key, value in fields.items()))
     command = ["train", "rl", str(recipe), "--out", str(out), "--device", "cpu"]
     flags = ["--model", str(model), "--steps", "1", "--seed", "5"]
-    assert run.main([*command, *flags]) == 0
+    assert run.main([*command, *workers, *flags]) == 0
     printed = capsys.readouterr().out
     assert "step 1/1  reward" in printed
     assert str(out / "curves.png") in printed
