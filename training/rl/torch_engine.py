@@ -34,6 +34,9 @@ PREFILL_TOKENS = 4096
 """Prompt tokens that are computed together: enough for full matrix speed, and their states
 still fit the last-level cache."""
 
+CANDIDATES = 64
+"""Of the most likely tokens, how many are sorted before the whole vocabulary is."""
+
 
 class TorchEngine:
     """A `training.rl.engine.RolloutEngine`. It copies the model's weights; the model itself
@@ -228,10 +231,12 @@ def sample(logits_BV: Tensor, draws_B: Tensor, sampling: Sampling) -> tuple[Tens
     if sampling.temperature > 0:
         logits_BV = logits_BV / sampling.temperature
     logprobs_BV = torch.log_softmax(logits_BV, -1)
-    if sampling.temperature > 0:
-        tokens_B = _inverse_cdf(_cut(logprobs_BV.exp(), sampling), draws_B)
-    else:
+    if sampling.temperature <= 0:
         tokens_B = logits_BV.argmax(-1)
+    elif sampling.top_p >= 1 and sampling.top_k <= 0:
+        tokens_B = _inverse_cdf(logprobs_BV.exp(), draws_B)
+    else:
+        tokens_B = _draw_cut(logprobs_BV.exp(), draws_B, sampling, CANDIDATES)
     return tokens_B, logprobs_BV.gather(1, tokens_B[:, None])[:, 0]
 
 
@@ -244,16 +249,31 @@ def _inverse_cdf(shares_BV: Tensor, draws_B: Tensor) -> Tensor:
     )
 
 
-def _cut(probs_BV: Tensor, sampling: Sampling) -> Tensor:
-    """Zeros what top_k and top_p leave out: the fewest most likely tokens whose sum reaches
-    top_p stay (Holtzman et al., arXiv:1904.09751)."""
-    if sampling.top_p >= 1 and sampling.top_k <= 0:
-        return probs_BV
-    sorted_BV, order_BV = probs_BV.sort(dim=-1, descending=True, stable=True)
-    out_BV = sorted_BV.cumsum(-1) - sorted_BV >= sampling.top_p
+def _draw_cut(probs_BV: Tensor, draws_B: Tensor, sampling: Sampling, size: int) -> Tensor:
+    """Draws among what top_k and top_p leave: the fewest most likely tokens whose sum reaches
+    top_p (Holtzman et al., arXiv:1904.09751).
+
+    To sort a vocabulary takes longer than all else in a step of a small model, so the `size`
+    most likely tokens are tried first, and the whole for the rows where these are too few. The
+    draw is the same either way.
+    """
+    whole = size >= probs_BV.shape[1]
+    if whole:
+        top_BK, tokens_BK = probs_BV.sort(dim=-1, descending=True, stable=True)
+    else:
+        top_BK, tokens_BK = probs_BV.topk(size)
+    out_BK = top_BK.cumsum(-1) - top_BK >= sampling.top_p
     if sampling.top_k > 0:
-        out_BV[:, sampling.top_k :] = True
-    return torch.zeros_like(probs_BV).scatter_(1, order_BV, sorted_BV.masked_fill_(out_BV, 0))
+        out_BK[:, sampling.top_k :] = True
+    # The inverse CDF goes through the tokens by their number, as through the whole vocabulary.
+    tokens_BK, order_BK = tokens_BK.sort(dim=-1)
+    shares_BK = top_BK.masked_fill(out_BK, 0).gather(1, order_BK)
+    drawn_B = tokens_BK.gather(1, _inverse_cdf(shares_BK, draws_B)[:, None])[:, 0]
+    open_B = ~out_BK[:, -1]
+    if not whole and bool(open_B.any()):
+        rest = (probs_BV[open_B], draws_B[open_B])
+        drawn_B[open_B] = _draw_cut(*rest, sampling, probs_BV.shape[1])
+    return drawn_B
 
 
 def _batches(rows: Sequence[_Row], budget: int, workers: int) -> list[list[_Row]]:
