@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import HarnessError, UsageError
+from core.flags import at_least, lengths, names
 from tasks.commands import add_data, add_tasks
-from training.rl.commands import add_rl
+from training.commands import add_train
 
 if TYPE_CHECKING:
     from benchmarks.ledger import LedgerRow
@@ -140,23 +140,6 @@ def score(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def train_warmstart(arguments: argparse.Namespace) -> int:
-    """run.py train warmstart"""
-    from training.curve import draw_curve
-    from training.recipe import load_recipe
-    from training.warmstart import train_warmstart as train
-
-    def show(step: int, metrics: Mapping[str, float]) -> None:
-        exact = [v for k, v in metrics.items() if "/" in k]
-        share = f"  exact {sum(exact) / len(exact):.3f}" if exact else ""
-        print(f"step {step}  loss {metrics['loss']:.4f}{share}", flush=True)
-
-    recipe = load_recipe(arguments.recipe)
-    train(recipe, arguments.out, device=arguments.device, resume=not arguments.fresh, progress=show)
-    print(f"checkpoint  {arguments.out}\ncurve       {draw_curve(arguments.out)}")
-    return DONE
-
-
 def suites(arguments: argparse.Namespace) -> int:
     """run.py suites"""
     from benchmarks.suite import load_suite, suite_names
@@ -213,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
         "one model and prints its OpenAI-compatible address, on the loopback interface.",
     )
     add.add_argument("model", metavar="MODEL", help="a name from `run.py models`")
-    add.add_argument("--port", type=_positive, default=8000, help="default: %(default)s")
+    add.add_argument("--port", type=at_least(1), default=8000, help="default: %(default)s")
     add.add_argument("--ray-address", metavar="ADDRESS", help="join this Ray cluster")
     add.set_defaults(command=serve)
 
@@ -233,7 +216,7 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
     add.set_defaults(command=score)
 
-    _add_train(commands)
+    add_train(commands)
     add_tasks(commands)
     add_data(commands)
     for name, command, text in (
@@ -253,15 +236,15 @@ def _add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "time: the same command goes on where it was, inside a sample.",
     )
     add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
-    add.add_argument("--models", type=_names, metavar="A,B", help="of the suite's, or others")
+    add.add_argument("--models", type=names, metavar="A,B", help="of the suite's, or others")
     add.add_argument(
-        "--methods", type=_names, metavar="A,B", help="e.g. memagent,gru_mem@exit_gate=false"
+        "--methods", type=names, metavar="A,B", help="e.g. memagent,gru_mem@exit_gate=false"
     )
-    add.add_argument("--tasks", type=_names, metavar="T,U", help="of the suite's, or others")
-    add.add_argument("--lengths", type=_lengths, metavar="N,M", help="tokens, e.g. 8192,16384")
-    add.add_argument("--samples", type=_positive, metavar="N", help="samples of every cell")
+    add.add_argument("--tasks", type=names, metavar="T,U", help="of the suite's, or others")
+    add.add_argument("--lengths", type=lengths, metavar="N,M", help="tokens, e.g. 8192,16384")
+    add.add_argument("--samples", type=at_least(1), metavar="N", help="samples of every cell")
     add.add_argument("--seed", type=int, metavar="S", help="of the data and of the sampling")
-    add.add_argument("--concurrency", type=_positive, metavar="C", help="samples in work at once")
+    add.add_argument("--concurrency", type=at_least(1), metavar="C", help="samples in work at once")
     add.add_argument(
         "--endpoint",
         metavar="URL",
@@ -296,57 +279,11 @@ def _add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add.set_defaults(command=sweep)
 
 
-def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    train = commands.add_parser("train", help="train a model")
-    kinds = train.add_subparsers(title="kinds of training", required=True, metavar="KIND")
-    add = kinds.add_parser(
-        "warmstart",
-        help="train the pocket model from nothing, on generated demonstrations",
-        description="Trains the pocket model's tokenizer and weights by supervised learning. "
-        "Stop it at any time: the same command goes on.",
-    )
-    add.add_argument(
-        "--recipe",
-        type=Path,
-        default=Path(__file__).parent / "checkpoints/pocket/recipe.json",
-        metavar="FILE",
-        help="default: the recipe of the checkpoint that comes with the project",
-    )
-    add.add_argument("--out", type=Path, default=Path("results/warmstart"), metavar="DIR")
-    add.add_argument("--device", metavar="NAME", help="cpu or cuda; default: what there is")
-    add.add_argument("--fresh", action="store_true", help="begin anew, do not go on")
-    add.set_defaults(command=train_warmstart)
-    add_rl(kinds)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """`a,b`. A name's own settings may hold commas: `gru_mem@exit_gate=false,chunk_tokens=512`."""
-    parts = re.split(r",(?![^@,]*=)", text)
-    names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
-    if not names:
-        raise argparse.ArgumentTypeError("expected names with commas between")
-    return names
-
-
-def _lengths(text: str) -> tuple[int, ...]:
-    return tuple(_positive(part) for part in _names(text))
-
-
 def _checkpoint(text: str) -> tuple[str, Path]:
     name, _, folder = text.partition("=")
     if not (name and folder):
         raise argparse.ArgumentTypeError(f"{text!r} is not MODEL=DIR")
     return name, Path(folder)
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return value
 
 
 # -- files and prints ----------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 import run
 from benchmarks.store import Cell, Store
+from core.flags import names
 from core.types import Answer, Failure, Turn
 from tests.conftest import make_sample
 
@@ -138,5 +139,5 @@ def test_lists_name_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_names_keep_the_commas_of_their_own_settings() -> None:
-    names = run._names("vt@hops=2,form=ruler, memagent,gru_mem@exit_gate=false,chunk_tokens=512")
-    assert names == ("vt@hops=2,form=ruler", "memagent", "gru_mem@exit_gate=false,chunk_tokens=512")
+    found = names("vt@hops=2,form=ruler, memagent,gru_mem@exit_gate=false,chunk_tokens=512")
+    assert found == ("vt@hops=2,form=ruler", "memagent", "gru_mem@exit_gate=false,chunk_tokens=512")

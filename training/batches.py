@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from transformers import Qwen2ForCausalLM
 
-from training.demonstrations import Demonstration, DemonstrationWriter, TaskShape
-from training.recipe import Bucket, WarmstartRecipe
+from training.demonstrations import Demonstration, DemonstrationWriter
+from training.recipe import Bucket, Stage, WarmstartRecipe
 
 TRAIN_STREAM, HELD_OUT_STREAM = 0, 1
 
@@ -61,11 +61,10 @@ def _pick(weights: Sequence[float], rng: np.random.Generator) -> int:
 def _write(
     writer: DemonstrationWriter,
     bucket: Bucket,
-    tasks: Sequence[TaskShape],
-    near: float,
-    blank: float,
+    stage: Stage,
     rng: np.random.Generator,
 ) -> Demonstration:
+    tasks, near = stage.tasks, stage.near
     shape = tasks[_pick([task.weight for task in tasks], rng)]
     shares = (
         bucket.memory,
@@ -76,7 +75,8 @@ def _write(
     )
     kind = _pick(shares, rng)
     if kind < 2:
-        return writer.memory_turn(shape, bucket.tokens, near, rng, blank, gates=kind == 1)
+        odds = (stage.blank, stage.slips)
+        return writer.memory_turn(shape, bucket.tokens, near, rng, *odds, gates=kind == 1)
     if kind < 4:
         return writer.answer_turn(shape, rng, boxed=kind == 3)
     return writer.full_context(shape, bucket.tokens, near, rng)
@@ -90,9 +90,7 @@ def training_batch(
     stage = recipe.stage_at(step)
     bucket = stage.buckets[_pick([bucket.weight for bucket in stage.buckets], rng)]
     count = max(1, recipe.batch_tokens // bucket.tokens)
-    shown = [
-        _write(writer, bucket, stage.tasks, stage.near, stage.blank, rng) for _ in range(count)
-    ]
+    shown = [_write(writer, bucket, stage, rng) for _ in range(count)]
     return collate(shown, bucket.tokens, pad)
 
 

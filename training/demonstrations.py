@@ -260,12 +260,15 @@ class DemonstrationWriter:
         near: float,
         rng: np.random.Generator,
         blank: float = 0.0,
+        slips: float = 0.0,
         *,
         gates: bool = False,
     ) -> Demonstration:
         """An update or keep turn of at most `budget` tokens, reply included. With probability
         `blank`, one with an empty memory and nothing to find: most turns of a long context.
-        `gates`: in GRU-Mem's form."""
+        With probability `slips`, a keep turn drops the memory instead: what the demonstrator
+        does wrong, for RL to undo. `gates`: in GRU-Mem's form, where a slip opens the update
+        gate for nothing."""
         story = self.story(shape, rng)
         total = len(story.facts)
         old_count, new_count = _old_and_new(total, rng)
@@ -294,13 +297,16 @@ class DemonstrationWriter:
         section, inside = self.section(shape, story, new, size, near, rng)
         if rng.random() < 0.1 and section[-1:] == self.stop_line:
             section = section[:-1] + self.stop
-        reply = self.memory_text(old + [story.facts[i].entry for i in inside])
+        slipped = bool(slips and old and not inside and rng.random() < slips)
+        entries = [] if slipped else old + [story.facts[i].entry for i in inside]
+        reply = self.memory_text(entries)
         if gates:
             known = old_count + len(inside) == shape.queries and shape.values == 1
+            ends = known and not slipped and shape.name != "vt"
             reply = (
-                (self.yes if inside else self.no)
+                (self.yes if inside or slipped else self.no)
                 + (self.update_opens + reply + self.update_closes)
-                + (self.finish if known and shape.name != "vt" else self.go_on)
+                + (self.finish if ends else self.go_on)
             )
         kind: Kind = "gru_memory" if gates else "memory"
         prompt = head + section + tail

@@ -33,13 +33,15 @@ class Bucket:
 class Stage:
     """A stretch of the curriculum. `near`: share of haystack needles that share a word
     with a key asked for. `blank`: share of memory turns with nothing known and nothing to
-    find, besides those that come by chance."""
+    find, besides those that come by chance. `slips`: share of the turns with a memory and
+    nothing new in which the demonstrator drops the memory."""
 
     steps: int
     buckets: tuple[Bucket, ...]
     tasks: tuple[TaskShape, ...]
     near: float
     blank: float = 0.0
+    slips: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ def recipe_from_dict(data: Mapping[str, Any]) -> WarmstartRecipe:
             steps=stage["steps"],
             near=stage["near"],
             blank=stage.get("blank", 0.0),
+            slips=stage.get("slips", 0.0),
             buckets=tuple(Bucket(**bucket) for bucket in stage["buckets"]),
             tasks=tuple(TaskShape(**task) for task in stage["tasks"]),
         )

@@ -1,7 +1,7 @@
 """Measures a checkpoint on the tasks themselves, through the methods themselves.
 
-Greedy decoding in this process (training/rl/torch_engine.py), the tasks' own samples, the
-methods' own workflow, the strict profile's score. The samples' seeds are hashed with the task's
+In this process (training/rl/torch_engine.py): the tasks' own samples, the methods' own
+workflow, the strict profile's score. The samples' seeds are hashed with the task's
 name (tasks/task.py) and share nothing with the trainer's streams (training/batches.py).
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from transformers import Qwen2ForCausalLM
 
 from core.tokens import Tokenizer
-from core.types import GREEDY, Method, Sample, Trajectory
+from core.types import GREEDY, Json, Method, Sample, Sampling, Trajectory
 from tasks.corpora import Corpora
 from tasks.registry import find_task
 from tasks.scoring import score
@@ -61,11 +61,13 @@ def measure(
     cells: Sequence[Cell],
     *,
     seed: int,
+    sampling: Sampling = GREEDY,
     device: str = "cpu",
     batch_tokens: int = 16384,
     tell: Told | None = None,
 ) -> list[CellScore]:
-    """Score the checkpoint in `folder` on each cell, in order; `tell` hears of each."""
+    """Score the checkpoint in `folder` on each cell, in order; `tell` hears of each.
+    `seed`: of the data and of the sampling."""
     tokenizer = Tokenizer.load(folder)
     model = Qwen2ForCausalLM.from_pretrained(folder, dtype="auto").to(device)
     engine = TorchEngine(model, tokenizer, batch_tokens=batch_tokens, precision="bfloat16")
@@ -78,7 +80,7 @@ def measure(
             for index in range(cell.samples)
         ]
         jobs = [Job(sample, method, (seed, sample.index)) for sample in samples]
-        ends = asyncio.run(run_rollouts(engine, jobs, GREEDY))
+        ends = asyncio.run(run_rollouts(engine, jobs, sampling))
         done.append(_cell_score(cell, samples, ends))
         if tell is not None:
             tell(done[-1])
@@ -121,7 +123,7 @@ def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def scores_json(scores: Sequence[CellScore], how: Mapping[str, str | int]) -> str:
+def scores_json(scores: Sequence[CellScore], how: Mapping[str, Json]) -> str:
     """The text of scores.json: how they were measured, and a line a cell."""
     lines = ",\n".join("  " + json.dumps(asdict(one)) for one in scores)
     head = json.dumps(dict(how), indent=1).removesuffix("\n}")

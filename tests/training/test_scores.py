@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+import run
 from agents.memagent import MemAgent, MemAgentSettings
 from tests.tiny_model import write_tiny_model
+from tests.training.rl.tiny import write_tiny_checkpoint
 from training.scores import Cell, CellScore, measure, scores_json, wilson
 
 
@@ -25,6 +27,24 @@ def test_a_checkpoint_is_measured_through_task_and_method(tmp_path: Path) -> Non
     assert found.low == 0 < found.high
     told = json.loads(scores_json([found], {"seed": 0}))
     assert told["cells"][0]["task"] == "niah_single_1"
+
+
+def test_the_command_writes_scores_of_the_methods_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_tiny_checkpoint(tmp_path / "model")
+    command = ["train", "scores", "pocket-base", "--checkpoint", str(folder), "--samples", "2"]
+    methods = "memagent@reply_tokens=8,gru_mem@exit_gate=false,reply_tokens=8"
+    flags = ["--methods", methods, "--tasks", "niah_single_1", "--lengths", "600,700"]
+    assert run.main([*command, *flags]) == 0
+    assert capsys.readouterr().out.count("strict") == 4
+    told = json.loads((folder / "scores.json").read_text())
+    assert [(c["method"].partition("@")[0], c["length"]) for c in told["cells"]] == [
+        ("memagent", 600), ("memagent", 700), ("gru_mem", 600), ("gru_mem", 700)
+    ]  # fmt: skip
+    assert told["sampling"]["temperature"] == 0.7
+    assert run.main(["train", "scores", "rl-memagent-7b"]) == 2
+    assert "on the hub" in capsys.readouterr().err
 
 
 def test_wilson_interval() -> None:
