@@ -15,17 +15,18 @@ some 200,000 tokens), all words are from RULER's list of English words. Worked e
               common words in the above list?
     golds     train, stew, ... (ten of them)
 
-Differences from RULER: each sample is filled to the length, short of it by less than one entry
-of the list, so the last of the other words may stand fewer than 3 times; each sample has an
-order of its own, where RULER's has one for a cell. No sample has evidence: the answer is a
-count over the whole list, and no place of it holds it.
+Differences from RULER, each of which `published=true` takes back: each sample is filled to the
+length, short of it by less than one entry of the list, so the last of the other words may stand
+fewer than 3 times (there, those of a cell have one number of words, in tens, see
+`tasks.published_cells`); each sample has an order of its own, where RULER's has one for a cell.
+No sample has evidence: the answer is a count over the whole list, and no place of it holds it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import ClassVar, Literal
 
@@ -38,8 +39,9 @@ from core.tokens import Tokenizer
 from core.types import Json, Match, Problem, Sample
 from tasks.corpora import Corpora, Words
 from tasks.measure import Meter, meter, too_short
+from tasks.published_cells import SHORT, Cell, published_cell
 from tasks.remembered import RememberedCounts
-from tasks.task import sample_id, sample_rng
+from tasks.task import parameters_of, sample_id, sample_rng
 from tasks.wordlists import Numbers, WordList, numbering_tokens, shuffled, shuffled_before
 from tasks.words import lexicon
 
@@ -50,12 +52,12 @@ INSTRUCTION = (
 ASK = "Question: What are the {common} most common words in the above list?"
 ANSWER_PREFIX = " Answer: The top {common} words that appear most often in the list are:"
 
-SHORT = 4096
-"""Below so many tokens words stand fewer times."""
-
 REPEATS = {False: (30, 3), True: (6, 1)}
 EXAMPLE = {False: (40, 10, 3), True: (20, 3, 1)}
 """Short or not -> words, and how often the common and the other ones stand."""
+
+WORD_STEP = 10
+"""Words that the published generators add at a time."""
 
 LEAST_ENTRY_TOKENS = 2
 LEAST_BLOCK = 64
@@ -78,7 +80,8 @@ class Hay:
 @dataclass(frozen=True, slots=True)
 class CommonWords:
     """`common` words stand `common_repeats` times each, others `other_repeats` times; None
-    takes RULER's numbers, which depend on the length."""
+    takes RULER's numbers, which depend on the length. `published` makes cells as the published
+    generators do, see above."""
 
     name: str
     summary: str
@@ -87,6 +90,7 @@ class CommonWords:
     other_repeats: int | None = None
     form: Literal["memagent", "ruler"] = "memagent"
     generation_tokens: int = 120
+    published: bool = False
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, common words; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
 
@@ -101,7 +105,7 @@ class CommonWords:
 
     @property
     def parameters(self) -> Mapping[str, Json]:
-        return {k: v for k, v in asdict(self).items() if k not in ("name", "summary")}
+        return parameters_of(self)
 
     def sample(
         self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
@@ -112,13 +116,14 @@ class CommonWords:
             UsageError: besides, if the lists have too few words.
         """
         rng = sample_rng(self.name, self.parameters, length, seed, index)
+        cell = self._cell(index, length, seed, tokenizer, corpora) if self.published else Cell()
         ask, prefix = ASK.format(common=self.common), ANSWER_PREFIX.format(common=self.common)
         before = INSTRUCTION + "\n"
         if self.form == "ruler":
-            before = self._worked_example(rng, length < SHORT) + "\n" + before
+            before = self._worked_example(rng, cell.order_rng(rng), length < SHORT) + "\n" + before
         measure = meter(tokenizer)
         around = measure.line_once(before) + measure.count(ask + prefix)
-        hay = self._fill(rng, length, around, measure, corpora)
+        hay = self._fill(rng, length, around, cell, measure, corpora)
         materials = {"tokenizer": tokenizer.fingerprint, "words": hay.words.fingerprint}
         return Sample(
             id=sample_id(self.name, self.parameters, length, seed, index, materials),
@@ -139,12 +144,33 @@ class CommonWords:
             },
         )
 
+    def _cell(
+        self, index: int, length: int, seed: int, tokenizer: Tokenizer, corpora: Corpora
+    ) -> Cell:
+        return published_cell(
+            CommonWords.sample,
+            self,
+            index,
+            length,
+            seed,
+            tokenizer,
+            corpora,
+            step=WORD_STEP,
+            units=lambda meta: int(meta["distinct_words"]),
+        )
+
     def _repeats(self, short: bool) -> tuple[int, int]:
         many, few = REPEATS[short]
         return self.common_repeats or many, self.other_repeats or few
 
     def _fill(
-        self, rng: random.Random, length: int, around: int, measure: Meter, corpora: Corpora
+        self,
+        rng: random.Random,
+        length: int,
+        around: int,
+        cell: Cell,
+        measure: Meter,
+        corpora: Corpora,
     ) -> Hay:
         """The fullest list of the length, in random order."""
         room = length - self.generation_tokens - around
@@ -169,28 +195,55 @@ class CommonWords:
         others = -(-len(ends) // few)
         times = [many] * self.common + [few] * others
         which = np.repeat(np.arange(self.common + others), times)
-        # The last entry is drawn before the others: the newline after it may cost a token.
-        drawn = rng.randrange(max(_within(ends, room), 1))
-        for last in (drawn, 0):
-            word = words.words[order[which[last]]]
-            newline = measure.newline_after(word)
-            entries = _within(ends, room - newline)
-            if last < entries:
-                break
-        least = self.common * many + 1
-        if entries < least:
-            least = length - room + int(ends[least - 1]) + newline
+
+        def newline_after(number: int) -> int:
+            return measure.newline_after(words.words[order[number]])
+
+        if self.published:
+            least = self._entries(cell.step, repeats)
+            listed = self._whole_words(cell, which, ends, room, repeats, newline_after)
+        else:
+            least = self.common * many + 1
+            listed = _every_entry(rng, which, ends, room, newline_after)
+        if len(listed) < least:
+            least = length - room + int(ends[least - 1]) + newline_after(0)
             raise too_short(self.name, length, least, measure.tokenizer)
-        which = which[:entries]
+        which = which[: len(listed)]
         used = _array(words)[order[: int(which[-1]) + 1]]
         return Hay(
             words,
-            WordList(used, shuffled_before(rng, which, last), numbered=True),
+            WordList(used, listed, numbered=True),
             tuple(used[: self.common].tolist()),
-            int(ends[entries - 1]),
-            newline,
+            int(ends[len(listed) - 1]),
+            newline_after(listed[-1]),
             int(np.count_nonzero(which == which[-1])),
         )
+
+    def _entries(self, words: int, repeats: tuple[int, int]) -> int:
+        """Entries of a list of so many words."""
+        many, few = repeats
+        return self.common * many + max(words - self.common, 0) * few
+
+    def _whole_words(
+        self,
+        cell: Cell,
+        which: Numbers,
+        ends: Numbers,
+        room: int,
+        repeats: tuple[int, int],
+        newline_after: Callable[[int], int],
+    ) -> Numbers:
+        """The entries of as many words as `cell` gives, in its order; none if the fewest do
+        not fit."""
+        fit = _within(ends, room)
+        words = self.common + max(fit - self.common * repeats[0], 0) // repeats[1] + 1
+        while (fewer := cell.within(words - 1)) < words:
+            words = fewer
+            if (entries := self._entries(words, repeats)) <= fit:
+                listed = shuffled(random.Random(cell.order_seed), which[:entries])
+                if ends[entries - 1] + newline_after(listed[-1]) <= room:
+                    return listed
+        return which[:0]
 
     def _ends(
         self,
@@ -216,14 +269,14 @@ class CommonWords:
             place += more
         return np.cumsum(np.concatenate(taken)) + numbering_tokens(measure, entries)
 
-    def _worked_example(self, rng: random.Random, short: bool) -> str:
+    def _worked_example(self, rng: random.Random, order_rng: random.Random, short: bool) -> str:
         """RULER's example before the question: a short list with its answer."""
         total, many, few = EXAMPLE[short]
         words = [
             _plain_words().words[i] for i in rng.sample(range(len(_plain_words().words)), total)
         ]
         items = words[: self.common] * many + words[self.common :] * few
-        rng.shuffle(items)
+        order_rng.shuffle(items)
         ask, prefix = ASK.format(common=self.common), ANSWER_PREFIX.format(common=self.common)
         answer = numbered(words[: self.common])
         return f"{INSTRUCTION}\n{numbered(items)}\n{ask}{prefix} {answer}"
@@ -267,6 +320,23 @@ def _plain_words() -> Words:
 @lru_cache(maxsize=4)
 def _array(words: Words) -> NDArray[np.object_]:
     return np.array(words.words, dtype=object)
+
+
+def _every_entry(
+    rng: random.Random,
+    which: Numbers,
+    ends: Numbers,
+    room: int,
+    newline_after: Callable[[int], int],
+) -> Numbers:
+    """As many entries as fit, in random order."""
+    # The last entry is drawn before the others: the newline after it may cost a token.
+    drawn = rng.randrange(max(_within(ends, room), 1))
+    for last in (drawn, 0):
+        entries = _within(ends, room - newline_after(which[last]))
+        if last < entries:
+            return shuffled_before(rng, which[:entries], last)
+    return which[:0]
 
 
 def _within(ends: Numbers, room: int) -> int:

@@ -19,9 +19,10 @@ order. Worked example (ruler_hqa):
 
 Sample i asks question i of the file. Differences from the published code, and what restores
 them: there, the own documents stand at the same places for every question of a length
-(`same_places=True`), and the haystack is the whole corpus, however short, when the corpus
-is used up (`whole_corpus_at_most=True`; else such a length is refused). The 128 published
-questions are those left after a filter that needs a model (PROTOCOL 2.5).
+(`same_places=true`), and the haystack is the whole corpus, however short, when the corpus
+is used up (`whole_corpus_at_most=true`; else such a length is refused). `published=true` does
+both, and takes one number of documents for a cell (in tens, see `tasks.published_cells`). The
+128 published questions are those left after a filter that needs a model (PROTOCOL 2.5).
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Evidence, Json, Match, Problem, Sample
 from tasks.corpora import Corpora, Pool, Question
-from tasks.drawn_documents import fill_with_documents, take_documents
+from tasks.drawn_documents import documents_within, fill_with_documents, take_documents
 from tasks.lines import LazyLines
 from tasks.measure import Meter, meter, too_short
+from tasks.published_cells import Cell, published_cell
 from tasks.task import check_depth, parameters_of, sample_id, sample_rng
 
 ONLY_ANSWER = "Only give me the answer and do not output any other words."
@@ -60,6 +62,9 @@ PUBLISHED_DOCUMENTS = {
     3_500_000: 25_600,
 }
 """MemAgent's nominal lengths in tokens, and the number of documents that makes them."""
+
+DOCUMENT_STEP = 10
+"""Documents that the published generators add at a time."""
 
 FILLING = "2"
 """Part of the ids. 1 stopped at the first document that did not fit."""
@@ -89,6 +94,7 @@ class DocumentQuestions:
     MemAgent's nominal ones and uses its number of documents; a number is the number.
     `gold_within`: the gold documents stand within this first share of the documents. `depth`:
     the first of them stands at that share (0 to 1), the others where chance puts them.
+    `published` makes cells as the published generators do, see above.
     """
 
     name: str
@@ -101,6 +107,7 @@ class DocumentQuestions:
     whole_corpus_at_most: bool = False
     generation_tokens: int = 32
     depth: float | None = None
+    published: bool = False
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, QA; PROTOCOL 2.1, 2.2, 2.3"
     match: ClassVar[Match] = "any"
 
@@ -132,9 +139,22 @@ class DocumentQuestions:
         room = length - self.generation_tokens - around
         # Drawn first: where the documents stand does not depend on how many were looked at.
         places_rng = random.Random(rng.getrandbits(128))
-        if self.same_places:
+        if self.same_places or self.published:
             places_rng = sample_rng(self.name, self.parameters, length, seed, 0)
-        chosen, tokens = self._choose(rng, pool, question, room, length, measure)
+        cell = Cell()
+        if self.published and self.documents is None:
+            cell = published_cell(
+                DocumentQuestions.sample,
+                self,
+                index,
+                length,
+                seed,
+                tokenizer,
+                corpora,
+                step=DOCUMENT_STEP,
+                end=len(pool.documents),
+            )
+        chosen, tokens = self._choose(rng, pool, question, room, length, cell, measure)
         if self.documents is None and tokens > room:
             raise too_short(self.name, length, length - room + tokens, tokenizer)
         order = self._arrange(places_rng, question, chosen)
@@ -187,17 +207,21 @@ class DocumentQuestions:
         question: Question,
         room: int,
         length: int,
+        cell: Cell,
         measure: Meter,
     ) -> tuple[list[int], int]:
         """The documents of the haystack and their tokens with headings. The golds are always
         among them, the other own ones as far as there is room."""
-        if self.documents is None:
+        if self.documents is None and not self.published:
             chosen, tokens, full = fill_with_documents(rng, pool, question, room, measure)
         else:
-            wanted = self._wanted(length, question)
+            if self.documents is None:
+                wanted = cell.within(documents_within(rng, pool, question, room, measure))
+            else:
+                wanted = self._wanted(length, question)
             chosen, tokens = take_documents(rng, pool, question, wanted, measure)
             full = len(chosen) == wanted
-        if full or self.whole_corpus_at_most:
+        if full or self.whole_corpus_at_most or self.published:
             return chosen, tokens
         raise UsageError(
             f"{self.name}: length {length} needs more than the {len(pool.documents)} documents "

@@ -28,11 +28,16 @@ LEAST_BLOCK = 8
 
 
 def fill_with_documents(
-    rng: random.Random, pool: Pool, question: Question, room: int, measure: Meter
+    rng: random.Random,
+    pool: Pool,
+    question: Question,
+    room: int,
+    measure: Meter,
+    most_passed_over: int = MOST_PASSED_OVER,
 ) -> tuple[list[int], int, bool]:
-    """As many documents as fit into `room` tokens, but at least the golds. Returns them in the
-    order of drawing, their tokens with headings and blank lines, and whether no more fit
-    (else the corpus is used up)."""
+    """As many documents as fit into `room` tokens, but at least the golds, until so many did
+    not fit. Returns them in the order of drawing, their tokens with headings and blank lines,
+    and whether no more fit (else the corpus is used up)."""
     costs = _Costs(pool, measure)
     drawn = _drawn(rng, pool, question)
     chosen: list[int] = []
@@ -43,9 +48,20 @@ def fill_with_documents(
             if len(chosen) < len(question.golds) or tokens + more <= room:
                 chosen.append(document)
                 tokens += more
-            elif (passed_over := passed_over + 1) == MOST_PASSED_OVER:
+            elif (passed_over := passed_over + 1) == most_passed_over:
                 return chosen, tokens, True
     return chosen, tokens, passed_over > 0 or tokens >= room
+
+
+def documents_within(
+    rng: random.Random, pool: Pool, question: Question, room: int, measure: Meter
+) -> int:
+    """How many of the first documents drawn fit, none passed over, but at least the golds.
+    `rng` is left as it was, to draw the same again."""
+    state = rng.getstate()
+    chosen, _, _ = fill_with_documents(rng, pool, question, room, measure, most_passed_over=1)
+    rng.setstate(state)
+    return len(chosen)
 
 
 def take_documents(

@@ -2,12 +2,12 @@
 
 Source: RULER, scripts/data/synthetic/niah.py (`type_haystack: essay`); PROTOCOL 2.2. The essays
 are one list of words, repeated when the length asks for more than there are (MemAgent's copy
-stops there: above some 690,000 tokens). A needle goes after sentence int(sentences x depth /
-100), the depths being different ones of 40 evenly spaced percentages.
+stops there: above some 690,000 tokens; `Cell.end`). A needle goes after sentence
+int(sentences x depth / 100), the depths being different ones of 40 evenly spaced percentages.
 
-Difference from RULER: sentences end at `.`, `!` or `?` before a capital, with a short list of
-abbreviations, where RULER has a trained splitter (punkt) and needs to download it. RULER puts
-a space before a needle at depth 0; here there is none.
+Differences from RULER, for good: sentences end at `.`, `!` or `?` before a capital, with a short
+list of abbreviations, where RULER has a trained splitter (punkt) and needs to download it. RULER
+puts a space before a needle at depth 0; here there is none.
 
 Example: 5 sentences, depth 41 -> the needle stands between sentences 2 and 3.
 """
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from tasks.corpora import Essays
 from tasks.lines import Inserted, LazyLines
 from tasks.measure import Meter, edge_tokens
+from tasks.published_cells import Cell
 
 DEPTHS = tuple(round(step * 100 / 39) for step in range(40))
 """RULER's depths, in percent."""
@@ -71,10 +72,12 @@ def fill_with_essays(
     essays: Essays,
     needles: Sequence[str],
     room: int,
+    cell: Cell,
     meter: Meter,
     pinned: tuple[int, float] | None = None,
 ) -> tuple[Inserted, list[int], list[float], int, int]:
-    """As many words as fit into `room` tokens beside the needles, or one if none does.
+    """As many words as fit into `room` tokens beside the needles, and of these so many as
+    `cell` gives; or the least number of words if they do not fit.
 
     Returns the pieces, and for each needle its piece and its depth (share of the sentences
     before it), the number of words, and the tokens with the newline after the context.
@@ -82,7 +85,7 @@ def fill_with_essays(
     """
     depths: list[float] = sorted(rng.sample(DEPTHS, len(needles)))
     order = list(range(len(needles)))
-    rng.shuffle(order)
+    cell.order_rng(rng).shuffle(order)
     if pinned is not None:
         percent = dict(zip(order, depths, strict=True)) | {pinned[0]: 100 * pinned[1]}
         order.sort(key=percent.__getitem__)
@@ -90,7 +93,7 @@ def fill_with_essays(
     hidden = sum(meter.count_once(" " + needle) for needle in needles)
     # Three words more than fit, then back: the newline after the last word may cost a token,
     # and the first piece has no space before it.
-    words = _words_within(essays, meter, room - hidden) + 3
+    words = cell.within(_words_within(essays, meter, room - hidden) + 3)
     while True:
         sentences = EssaySentences(essays, words)
         before = [int(len(sentences) * depth / 100) for depth in depths]
@@ -99,9 +102,10 @@ def fill_with_essays(
         pieces = Inserted(sentences, inserted)
         edge = edge_tokens(meter, pieces[0].split(" ", 1)[0], pieces[-1].rsplit(" ", 1)[-1])
         tokens = hidden + _tokens(essays, meter, words) + edge
-        if tokens <= room or words == 1:
+        fewer = cell.within(words - 1)
+        if tokens <= room or fewer >= words:
             break
-        words -= 1
+        words = fewer
     place_of = dict(zip(order, places, strict=True))
     depth_of = {i: b / len(sentences) for i, b in zip(order, before, strict=True)}
     numbers = range(len(needles))

@@ -15,12 +15,13 @@ shuffled and joined by spaces. Worked example (counts with 64 dots: 16, 7, 4, 2,
               appeared words in the above coded text?
     golds     ufnllw, iwshay, rhbtmq
 
-Differences from RULER: each sample is filled to the length, short of it by less than one word,
-where RULER's fall short by up to 23% (its n is one for a cell, and moves in steps); so the
-last step of n may be taken for the first ranks only. Each sample has an order of its own, where
-RULER's has one for a cell. RULER's lengths without a single most frequent fourth word (fewer
-than 46 dots) are refused. No sample has evidence: the answer is a count over the whole text,
-and no place of it holds it.
+Differences from RULER, each of which `published=true` takes back: each sample is filled to the
+length, short of it by less than one word, where RULER's fall short by up to 23% (n is one for a
+cell, and moves in steps, see `tasks.published_cells`); so the last step of n may be taken for the
+first ranks only. Each sample has an order of its own, where RULER's has one for a cell. Lengths
+with fewer than 46 dots are refused: there the words of ranks 4 and 5 can be as frequent, and
+RULER's gold is one of the two. No sample has evidence: the answer is a count over the whole
+text, and no place of it holds it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from __future__ import annotations
 import random
 import string
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
 
@@ -42,8 +43,9 @@ from core.tokens import Tokenizer
 from core.types import Json, Match, Problem, Sample
 from tasks.corpora import Corpora
 from tasks.measure import Meter, meter, too_short
-from tasks.task import sample_id, sample_rng
-from tasks.wordlists import WordList, shuffled_before
+from tasks.published_cells import Cell, published_cell
+from tasks.task import parameters_of, sample_id, sample_rng
+from tasks.wordlists import Numbers, WordList, shuffled, shuffled_before
 
 INSTRUCTION = (
     "Read the following coded text and track the frequency of each coded word. Find the three "
@@ -63,6 +65,9 @@ GOLD_RANKS = slice(1, 4)
 TOKENS_A_WORD = 50
 """The vocabulary has a word for so many tokens of the length."""
 
+FIRST_N, N_STEP = 6, 32
+"""The published generators start with n = length // 6, and add length // 32 at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hay:
@@ -79,7 +84,8 @@ class Hay:
 @dataclass(frozen=True, slots=True)
 class FrequentWords:
     """`vocabulary`: how many words there are to draw from, the noise word included; None takes
-    RULER's, the length // 50. Of these only ranks up to the root of the dots ever occur."""
+    RULER's, the length // 50. Of these only ranks up to the root of the dots ever occur.
+    `published` makes cells as the published generators do, see above."""
 
     name: str
     summary: str
@@ -87,6 +93,7 @@ class FrequentWords:
     vocabulary: int | None = None
     letters: int = 6
     generation_tokens: int = 50
+    published: bool = False
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, frequent words; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
 
@@ -103,7 +110,7 @@ class FrequentWords:
 
     @property
     def parameters(self) -> Mapping[str, Json]:
-        return {k: v for k, v in asdict(self).items() if k not in ("name", "summary")}
+        return parameters_of(self)
 
     def sample(
         self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
@@ -112,7 +119,8 @@ class FrequentWords:
         rng = sample_rng(self.name, self.parameters, length, seed, index)
         measure = meter(tokenizer)
         around = measure.count(INSTRUCTION) + measure.count(ASK + ANSWER_PREFIX)
-        hay = self._fill(rng, length, around, measure)
+        cell = self._cell(index, length, seed, tokenizer, corpora) if self.published else Cell()
+        hay = self._fill(rng, length, around, cell, measure)
         first = hay.pieces.line(0).partition(" ")[0]
         materials = {"tokenizer": tokenizer.fingerprint}
         return Sample(
@@ -136,34 +144,58 @@ class FrequentWords:
             },
         )
 
-    def _fill(self, rng: random.Random, length: int, around: int, measure: Meter) -> Hay:
+    def _cell(
+        self, index: int, length: int, seed: int, tokenizer: Tokenizer, corpora: Corpora
+    ) -> Cell:
+        """Units are dots."""
+        make = FrequentWords.sample
+        return published_cell(
+            make, self, index, length, seed, tokenizer, corpora, units=lambda m: int(m["counts"][0])
+        )
+
+    def _fill(
+        self, rng: random.Random, length: int, around: int, cell: Cell, measure: Meter
+    ) -> Hay:
         """The fullest haystack of the length, in random order."""
         room = length - self.generation_tokens - around
         words = self._draw_words(rng, length, room)
         costs = measure.spaced(words)
         every = np.arange(1, len(words) + 1, dtype=np.float64) ** self.alpha
-        # The last word is drawn before the others: the newline after it may cost a token.
-        draft = _counts_within(costs, every, room)
-        drawn = _weighted(rng, draft)
-        for last in (drawn, 0):
-            newline = measure.newline_after(words[last])
-            counts = _counts_within(costs, every, room - newline)
-            if counts[last]:
-                break
-        # From so many dots on, the word of rank 4 is always ahead of that of rank 5.
-        enough = ceil(1 / (1 / every[3] - 1 / every[4])) + 1
+
+        def newline_after(word: int) -> int:
+            return measure.newline_after(words[word])
+
+        if self.published:
+            possible = self._published_dots(length)
+            order = _whole_steps(cell, possible, costs, every, room, newline_after)
+            enough = possible[0]
+        else:
+            order = _every_word(rng, costs, every, room, newline_after)
+            # From so many dots on, the word of rank 4 is always ahead of that of rank 5.
+            enough = ceil(1 / (1 / every[3] - 1 / every[4])) + 1
+        counts = np.bincount(order, minlength=len(words))
         if counts[0] < enough:
-            least = int(costs @ (enough // every).astype(np.int64)) + newline
+            least = int(costs @ (enough // every).astype(np.int64)) + newline_after(0)
             raise too_short(self.name, length, length - room + least, measure.tokenizer)
-        which = np.repeat(np.arange(len(words)), counts)
-        order = shuffled_before(rng, which, int(np.searchsorted(which, last)))
         return Hay(
             WordList(np.array(words, dtype=object), order),
             tuple(words[GOLD_RANKS]),
             counts,
             int(costs @ counts),
-            newline,
+            newline_after(order[-1]),
         )
+
+    def _published_dots(self, length: int) -> Numbers:
+        """How many dots there can be, ascending: n / zeta(alpha), n being length // 6 and so many
+        steps more or less that the word of rank 4 occurs."""
+        from scipy.special import zeta
+
+        step, least = max(length // N_STEP, 1), 4**self.alpha
+        # A dot is a token at least, so there are never as many as `length`.
+        end = (length + least) * zeta(self.alpha) + step
+        n = np.arange(length // FIRST_N % step, end, step)
+        dots: Numbers = (n / zeta(self.alpha)).astype(np.int64)
+        return dots[dots >= least]
 
     def _draw_words(self, rng: random.Random, length: int, room: int) -> list[str]:
         """The words by rank, as many as can occur in `room` tokens."""
@@ -179,23 +211,65 @@ class FrequentWords:
         return list(words)
 
 
-def _counts_within(
-    costs: NDArray[np.int64], every: NDArray[np.float64], room: int
-) -> NDArray[np.int64]:
-    """How often each rank occurs in the longest text of at most `room` tokens.
+def _every_word(
+    rng: random.Random,
+    costs: Numbers,
+    every: NDArray[np.float64],
+    room: int,
+    newline_after: Callable[[int], int],
+) -> Numbers:
+    """The words of the longest text of at most `room` tokens, in random order."""
+    # The last word is drawn before the others: the newline after it may cost a token.
+    drawn = _weighted(rng, _counts_within(costs, every, room))
+    for last in (drawn, 0):
+        counts = _counts_within(costs, every, room - newline_after(last))
+        if counts[last]:
+            which = np.repeat(np.arange(len(every)), counts)
+            return shuffled_before(rng, which, int(np.searchsorted(which, last)))
+    return np.arange(0)
 
-    With `dots` noise words, rank r occurs int(dots / every[r]) times: that is RULER's n =
-    dots x zeta(alpha). The next dot brings one more of some further ranks, which are added in
-    the order of ranks as far as there is room. Floats are exact here for alpha 2.
-    """
+
+def _whole_steps(
+    cell: Cell,
+    possible: Numbers,
+    costs: Numbers,
+    every: NDArray[np.float64],
+    room: int,
+    newline_after: Callable[[int], int],
+) -> Numbers:
+    """The words of the longest of the possible texts that fits, in the cell's order, with no
+    more dots than its first sample has."""
+    most = min(_dots_within(costs, every, room), cell.units)
+    for dots in possible[possible <= most][::-1]:
+        counts = (dots // every).astype(np.int64)
+        which = np.repeat(np.arange(len(every)), counts)
+        order = shuffled(random.Random(cell.order_seed), which)
+        if costs @ counts + newline_after(order[-1]) <= room:
+            return order
+    return np.arange(0)
+
+
+def _dots_within(costs: Numbers, every: NDArray[np.float64], room: int) -> int:
+    """The most noise words of a text of at most `room` tokens. With them, rank r occurs
+    int(dots / every[r]) times: that is RULER's n = dots x zeta(alpha). Floats are exact here
+    for alpha 2."""
 
     def tokens(dots: int) -> int:
         return int(costs @ (dots // every).astype(np.int64))
 
     most = max(room, 0) // int(costs[0])
-    dots = bisect_right(range(most + 1), max(room, 0), key=tokens) - 1
-    counts: NDArray[np.int64] = (dots // every).astype(np.int64)
-    left = room - tokens(dots)
+    return bisect_right(range(most + 1), max(room, 0), key=tokens) - 1
+
+
+def _counts_within(costs: Numbers, every: NDArray[np.float64], room: int) -> Numbers:
+    """How often each rank occurs in the longest text of at most `room` tokens.
+
+    The next dot after those that fit brings one more of some further ranks, which are added in
+    the order of ranks as far as there is room.
+    """
+    dots = _dots_within(costs, every, room)
+    counts: Numbers = (dots // every).astype(np.int64)
+    left = room - int(costs @ counts)
     for rank in np.flatnonzero((dots + 1) // every > counts):
         left -= int(costs[rank])
         if left < 0:

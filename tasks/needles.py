@@ -58,6 +58,11 @@ def draw_distinct(kind: Kind, rng: random.Random, count: int) -> list[str]:
     return list(texts)
 
 
+def draw_any(kind: Kind, rng: random.Random, count: int) -> list[str]:
+    """`count` keys or values, of which some may be the same."""
+    return [draw(kind, rng) for _ in range(count)]
+
+
 class NeedleLines(LazyLines):
     """Needle sentences of random keys and values, rendered on access."""
 
@@ -117,6 +122,12 @@ def fill_with_needles(
         if fits < block:
             drawn = NeedleLines(key_kind, value_kind, np.concatenate(keys), np.concatenate(values))
             return drawn, used
+
+
+def first_lines(lines: NeedleLines, count: int, meter: Meter) -> tuple[NeedleLines, int]:
+    """The first `count` of the lines, and their tokens with their newlines."""
+    first = NeedleLines(lines.key_kind, lines.value_kind, lines.keys[:count], lines.values[:count])
+    return first, int(_line_costs(meter, first).sum())
 
 
 def _fitting(meter: Meter, lines: NeedleLines, room: int, least: int) -> tuple[int, int]:

@@ -15,15 +15,16 @@ line repeated, or further needles, or Paul Graham's essays. Worked example (niah
               the provided text?
     golds     2166941
 
-Differences from RULER, all without effect on a cell's mean: each sample is filled to the
-length by itself (there, a cell's samples share one number of units, and fall short); keys of
-a sample are distinct, and no line of a needle haystack has the key that is asked for; values
-of a sample are distinct.
+Differences from RULER, each of which `published=true` takes back: a sample is filled to the
+length by itself and has an order of its own (there, those of a cell share both, see
+`tasks.published_cells`); keys of a sample are distinct, and no line of a needle haystack has
+the key that is asked for; values of a sample are distinct; essays repeat without end.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -36,7 +37,15 @@ from tasks.corpora import Corpora
 from tasks.essays import DEPTHS, fill_with_essays
 from tasks.lines import NOISE, Inserted, Repeated, insertion_points, pinned_points
 from tasks.measure import Meter, meter, too_short
-from tasks.needles import Kind, draw_distinct, fill_with_needles, needle_text
+from tasks.needles import (
+    Kind,
+    draw_any,
+    draw_distinct,
+    fill_with_needles,
+    first_lines,
+    needle_text,
+)
+from tasks.published_cells import SHORT, Cell, published_cell
 from tasks.task import check_depth, parameters_of, sample_id, sample_rng
 from tasks.words import lexicon
 
@@ -54,6 +63,9 @@ ANSWER_PREFIX = {
     False: " The special magic {kind} for {query} mentioned in the provided text are",
     True: " The special magic {kind} for {query} mentioned in the provided text is",
 }
+
+ESSAY_STEP, LINE_STEP, SHORT_LINE_STEP = 500, 25, 5
+"""Words and lines that the published generators add at a time, the last below SHORT tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +104,8 @@ class Hay:
 class Niah:
     """One needle task. Fields are RULER's: kinds of key and value, how many keys are hidden,
     how many values each has, how many keys are asked for. `depth` puts the needle of the first
-    gold at that share of the haystack (0 to 1) and leaves the others where chance puts them."""
+    gold at that share of the haystack (0 to 1) and leaves the others where chance puts them.
+    `published` makes cells as the published generators do, see above."""
 
     name: str
     summary: str
@@ -104,6 +117,7 @@ class Niah:
     queries: int = 1
     generation_tokens: int = 128
     depth: float | None = None
+    published: bool = False
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, niah; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
 
@@ -129,15 +143,16 @@ class Niah:
     ) -> Sample:
         """See `tasks.task.Task.sample`. Unit: a noise line, a needle line, a word of essay."""
         rng = sample_rng(self.name, self.parameters, length, seed, index)
-        needles, asked_keys = self._draw_needles(rng)
+        cell = self._cell(index, length, seed, tokenizer, corpora) if self.published else Cell()
+        needles, asked = self._draw_needles(rng)
+        asked_keys = [needles[i].key for i in asked[:: self.values]]
         frame = self._frame(asked_keys)
         measure = meter(tokenizer)
         around = measure.line_once(frame.before) + measure.count_once(
             frame.after.removeprefix("\n") + frame.answer_prefix
         )
-        asked = [i for key in asked_keys for i, n in enumerate(needles) if n.key == key]
         room = length - self.generation_tokens - around
-        hay = self._fill(rng, needles, asked[0], room, measure, corpora)
+        hay = self._fill(rng, needles, asked[0], room, cell, measure, corpora)
         if (least := around + hay.tokens + self.generation_tokens) > length:
             raise too_short(self.name, length, least, tokenizer)
         materials = {"tokenizer": tokenizer.fingerprint, "words": lexicon().fingerprint}
@@ -166,17 +181,29 @@ class Niah:
             },
         )
 
-    def _draw_needles(self, rng: random.Random) -> tuple[list[Needle], list[str]]:
-        """The needles in the order of drawing, and the keys asked for in question order."""
+    def _cell(
+        self, index: int, length: int, seed: int, tokenizer: Tokenizer, corpora: Corpora
+    ) -> Cell:
+        step, end = SHORT_LINE_STEP if length < SHORT else LINE_STEP, sys.maxsize
+        if self.haystack == "essay":
+            step, end = ESSAY_STEP, len(corpora.essays().words)
+        return published_cell(
+            Niah.sample, self, index, length, seed, tokenizer, corpora, step=step, end=end
+        )
+
+    def _draw_needles(self, rng: random.Random) -> tuple[list[Needle], list[int]]:
+        """The needles in the order of drawing, and which are asked for, in question order."""
         count = max(self.keys, self.queries)
-        keys = draw_distinct(self.key_kind, rng, count)
-        values = draw_distinct(self.value_kind, rng, count * self.values)
+        draw = draw_any if self.published else draw_distinct
+        keys = draw(self.key_kind, rng, count)
+        values = draw(self.value_kind, rng, count * self.values)
         needles = [
             Needle(key, value, needle_text(self.value_kind, key, value))
             for i, key in enumerate(keys)
             for value in values[i * self.values : (i + 1) * self.values]
         ]
-        return needles, [keys[i] for i in rng.sample(range(count), self.queries)]
+        asked = rng.sample(range(count), self.queries)
+        return needles, [i * self.values + j for i in asked for j in range(self.values)]
 
     def _frame(self, asked_keys: Sequence[str]) -> Frame:
         single = self.queries * self.values == 1
@@ -199,6 +226,7 @@ class Niah:
         needles: Sequence[Needle],
         first_gold: int,
         room: int,
+        cell: Cell,
         measure: Meter,
         corpora: Corpora,
     ) -> Hay:
@@ -206,12 +234,13 @@ class Niah:
         if self.haystack == "essay":
             texts = [needle.text for needle in needles]
             pinned = None if self.depth is None else (first_gold, self.depth)
-            return Hay(" ", *fill_with_essays(rng, corpora.essays(), texts, room, measure, pinned))
+            essays = corpora.essays()
+            return Hay(" ", *fill_with_essays(rng, essays, texts, room, cell, measure, pinned))
         hidden = sum(measure.line_once(needle.text + "\n") for needle in needles)
         base: Sequence[str]
         if self.haystack == "noise":
             line = measure.line(NOISE + "\n")
-            base = Repeated(NOISE, max((room - hidden) // line, len(needles)))
+            base = Repeated(NOISE, max(cell.within((room - hidden) // line), len(needles)))
             tokens = hidden + line * len(base)
         else:
             base, used = fill_with_needles(
@@ -219,18 +248,18 @@ class Niah:
                 self.key_kind,
                 self.value_kind,
                 room - hidden,
-                {needle.key for needle in needles},
+                () if self.published else {needle.key for needle in needles},
                 measure,
-                least=len(needles),
+                least=max(len(needles), cell.step),
             )
+            if (lines := max(cell.within(len(base)), len(needles))) < len(base):
+                base, used = first_lines(base, lines, measure)
             tokens = hidden + used
         if self.depth is not None:
             places = pinned_points(rng, len(base), len(needles), first_gold, self.depth)
         else:
             places = insertion_points(rng, len(base), len(needles))
-            # RULER shuffles the needles by one permutation for the whole cell; here each
-            # sample has its own.
-            rng.shuffle(places)
+            cell.order_rng(rng).shuffle(places)
         inserted = {place: n.text for place, n in zip(places, needles, strict=True)}
         needles_before = [sum(p < place for p in places) for place in places]
         return Hay(

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 GENERATION = 1
 """Part of every seed and id. Raise it when a change gives other bytes for the same seed."""
 
+LATER = (("depth", None), ("published", False))
+"""Settings that tasks did not always have, unset."""
+
 
 class Task(Protocol):
     """A task makes samples of any length. Frozen: another setting is another task.
@@ -48,6 +51,8 @@ class Task(Protocol):
     @property
     def parameters(self) -> Mapping[str, Json]: ...
 
+    def __hash__(self) -> int: ...
+
     def sample(
         self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
     ) -> Sample:
@@ -55,7 +60,8 @@ class Task(Protocol):
 
         `length`: tokens of RULER's whole prompt, answer prefix included, plus
         `generation_tokens`. The sample never exceeds it, and falls short of it by less than
-        one haystack unit (a line, a word of essay, a document).
+        one haystack unit (a line, a word of essay, a document), or by whole steps of them
+        with `published` (see `tasks.published_cells`).
 
         Raises:
             UsageError: the length is too small for the task; the text names the least one.
@@ -65,10 +71,10 @@ class Task(Protocol):
 
 
 def parameters_of(task: DataclassInstance) -> Mapping[str, Json]:
-    """A task's fields but its name and summary. A depth of None is left out: it is no setting,
-    and samples made before there were depths keep their bytes and ids."""
+    """A task's fields but its name and summary. LATER ones are left out where they are unset,
+    so that samples made before there were such settings keep their bytes and ids."""
     settings = asdict(task).items()
-    return {k: v for k, v in settings if k not in ("name", "summary") and (k, v) != ("depth", None)}
+    return {k: v for k, v in settings if k not in ("name", "summary") and (k, v) not in LATER}
 
 
 def check_depth(name: str, depth: float | None) -> None:
@@ -88,9 +94,17 @@ def sample_rng(
     has the same needles and the same question at all depths."""
     if index < 0:
         raise UsageError(f"sample index: got {index}, expected 0 or more")
+    return random.Random(_seed(task, parameters, length, seed, index))
+
+
+def cell_seed(task: str, parameters: Mapping[str, Json], length: int, seed: int) -> int:
+    """Seed of what all samples of a cell share, at all depths."""
+    return _seed(task, parameters, length, seed)
+
+
+def _seed(task: str, parameters: Mapping[str, Json], *rest: int) -> int:
     settings = {k: v for k, v in parameters.items() if k != "depth"}
-    key = _digest([GENERATION, task, settings, length, seed, index])
-    return random.Random(int(key, 16))
+    return int(_digest([GENERATION, task, settings, *rest]), 16)
 
 
 def sample_id(

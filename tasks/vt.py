@@ -14,8 +14,9 @@ lines by spaces (`form="memagent"`); RULER joins by newlines and shows a worked 
               text above.
     golds     RTYKT, EKCMK, ... (all of them)
 
-Differences from RULER: each sample is filled to the length by itself; the example's places are
-drawn for each sample, where RULER has one for a cell and changes the names only.
+Differences from RULER, each of which `published=true` takes back: a sample is filled to the
+length by itself (there, those of a cell have one number of lines, see `tasks.published_cells`);
+the example is drawn for each sample, where RULER has one for a cell and changes the names only.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from core.types import Evidence, Json, Match, Problem, Sample
 from tasks.corpora import Corpora
 from tasks.lines import NOISE, Inserted, Repeated, insertion_points
 from tasks.measure import Meter, edge_tokens, meter, too_short
+from tasks.published_cells import Cell, published_cell
 from tasks.task import check_depth, parameters_of, sample_id, sample_rng
 
 INSTRUCTION = "Memorize and track the chain(s) of variable assignment hidden in the following text."
@@ -47,6 +49,9 @@ EXAMPLE_NAME_LETTERS = 3
 EXAMPLE_NOISE_LINES = 16
 LEAST_VALUE, VALUES = 10_000, 89_999
 """Values are 10000..99998."""
+
+LINE_STEP = 10
+"""Lines that the published generators add at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,8 @@ class Hay:
 @dataclass(frozen=True, slots=True)
 class VariableTracking:
     """`chains` chains of `hops` copies each; the first chain is asked for. `depth` puts its
-    first line at that share of the haystack (0 to 1), the others at random places after it."""
+    first line at that share of the haystack (0 to 1), the others at random places after it.
+    `published` makes cells as the published generators do, see above."""
 
     name: str
     summary: str
@@ -92,6 +98,7 @@ class VariableTracking:
     form: Literal["memagent", "ruler"] = "memagent"
     generation_tokens: int = 30
     depth: float | None = None
+    published: bool = False
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, variable tracking; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
 
@@ -112,18 +119,24 @@ class VariableTracking:
     ) -> Sample:
         """See `tasks.task.Task.sample`. Unit: a noise line."""
         rng = sample_rng(self.name, self.parameters, length, seed, index)
-        chains = _draw_chains(rng, self.chains, self.hops, NAME_LETTERS)
+        cell = Cell()
+        if self.published:
+            make = VariableTracking.sample
+            cell = published_cell(
+                make, self, index, length, seed, tokenizer, corpora, step=LINE_STEP
+            )
+        chains = _draw_chains(rng, self.chains, self.hops)
         asked = chains[0]
         before = INSTRUCTION + "\n\n"
         if self.form == "ruler":
-            before = self._worked_example(rng) + "\n\n" + before
+            before = self._worked_example(rng, cell.order_rng(rng)) + "\n\n" + before
         after = "\n" + ASK.format(value=asked.value)
         prefix = ANSWER_PREFIX.format(names=len(asked.names), value=asked.value)
 
         measure = meter(tokenizer)
         around = measure.line_once(before) + measure.count_once(after.lstrip("\n") + prefix)
         room = length - self.generation_tokens - around
-        hay = self._fill(rng, chains, room, measure)
+        hay = self._fill(rng, chains, room, cell, measure)
         if hay.tokens > room:
             raise too_short(self.name, length, length - room + hay.tokens, tokenizer)
         return Sample(
@@ -159,16 +172,18 @@ class VariableTracking:
             },
         )
 
-    def _fill(self, rng: random.Random, chains: Sequence[Chain], room: int, measure: Meter) -> Hay:
+    def _fill(
+        self, rng: random.Random, chains: Sequence[Chain], room: int, cell: Cell, measure: Meter
+    ) -> Hay:
         """The fullest haystack of at most `room` tokens, or the least one there can be."""
         key = rng.getrandbits(64)
         ruler = self.form == "ruler"
         noise = NOISE if ruler else NOISE + "\n"
         hidden = sum(_unit_tokens(measure, ruler, line) for c in chains for line in c.lines)
         each = _unit_tokens(measure, ruler, noise)
-        least = self.hops + 1
+        least = max(self.hops + 1, cell.step)
         # One line more than fits, then back: the edges' own tokens depend on the layout.
-        units = max((room - hidden) // each + 1, least)
+        units = max(cell.within((room - hidden) // each + 1), least)
         while True:
             pieces, places = _lay_out(random.Random(key), noise, units, chains, self.depth)
             tokens = hidden + each * units
@@ -176,33 +191,44 @@ class VariableTracking:
                 tokens += edge_tokens(measure, pieces[0], pieces[-1])
             if tokens <= room or units == least:
                 break
-            units -= 1
+            units = max(cell.within(units - 1), least)
         end = "\n" + pieces[-1] if ruler else " " + pieces[-1]
         newline = measure.line(end + "\n") - measure.count(end.rstrip("\n"))
         return Hay("\n" if ruler else " ", pieces, places, units, tokens, newline)
 
-    def _worked_example(self, rng: random.Random) -> str:
-        """RULER's example before the question: the same task in 16 lines, with its answer."""
-        (chain,) = _draw_chains(rng, 1, self.hops, EXAMPLE_NAME_LETTERS)
-        pieces, _ = _lay_out(rng, NOISE, max(EXAMPLE_NOISE_LINES, self.hops + 1), [chain])
+    def _worked_example(self, rng: random.Random, example_rng: random.Random) -> str:
+        """RULER's example before the question: the same task in 16 lines, with its answer.
+        `rng` draws its names, `example_rng` the rest."""
+        names = _draw_names(rng, self.hops + 1, EXAMPLE_NAME_LETTERS)
+        (value,) = _draw_values(example_rng, 1)
+        chain = Chain(value, names)
+        noise_lines = max(EXAMPLE_NOISE_LINES, self.hops + 1)
+        pieces, _ = _lay_out(example_rng, NOISE, noise_lines, [chain])
         context = "\n".join(pieces)
         question = ASK.format(value=chain.value)
         prefix = ANSWER_PREFIX.format(names=len(chain.names), value=chain.value)
         return f"{INSTRUCTION}\n\n{context}\n{question}{prefix} {' '.join(chain.names)}"
 
 
-def _draw_chains(rng: random.Random, chains: int, hops: int, letters: int) -> list[Chain]:
+def _draw_chains(rng: random.Random, chains: int, hops: int) -> list[Chain]:
     """Chains whose names and values are all different."""
     per_chain = hops + 1
-    names: dict[str, None] = {}
-    while len(names) < chains * per_chain:
-        names["".join(rng.choices(string.ascii_uppercase, k=letters))] = None
-    values = rng.sample(range(LEAST_VALUE, LEAST_VALUE + VALUES), chains)
-    in_order = tuple(names)
+    names = _draw_names(rng, chains * per_chain, NAME_LETTERS)
     return [
-        Chain(str(value), in_order[i * per_chain : (i + 1) * per_chain])
-        for i, value in enumerate(values)
+        Chain(value, names[i * per_chain : (i + 1) * per_chain])
+        for i, value in enumerate(_draw_values(rng, chains))
     ]
+
+
+def _draw_names(rng: random.Random, count: int, letters: int) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+    while len(names) < count:
+        names["".join(rng.choices(string.ascii_uppercase, k=letters))] = None
+    return tuple(names)
+
+
+def _draw_values(rng: random.Random, count: int) -> list[str]:
+    return list(map(str, rng.sample(range(LEAST_VALUE, LEAST_VALUE + VALUES), count)))
 
 
 def _lay_out(

@@ -2,8 +2,8 @@
 
 Source: RULER, scripts/data/synthetic/niah.py (`words = sorted(set(adj + "-" + noun))`).
 RULER builds all six million pairs at every start; here a pair is a number, and only the pairs
-that are drawn are ever made. Difference: of the few pairs that can be made in two ways
-("a-b" + "c", "a" + "b-c"), each is twice as likely as others.
+that are drawn are ever made. No two pairs of these lists read the same ("a-b" + "c", "a" +
+"b-c"), so each is as likely as with RULER.
 
 Example: pair 0 is the first adjective with the first noun, pair 1 the first with the second.
 """
@@ -39,7 +39,7 @@ class Lexicon:
         return f"{self.adjectives[adjective]}-{self.nouns[noun]}"
 
     def pair_numbers(self, text: str) -> list[int]:
-        """The numbers of all pairs that read `text`: one, rarely two."""
+        """The numbers of all pairs that read `text`."""
         hyphens = [i for i, char in enumerate(text) if char == "-"]
         halves = [(text[:i], text[i + 1 :]) for i in hyphens]
         return [

@@ -148,3 +148,12 @@ def test_pairs_know_their_numbers() -> None:
     for number in (0, 1, 12_345, words.pairs - 1):
         assert number in words.pair_numbers(words.pair(number))
     assert words.pair_numbers("no-such-pair-zzz") == []
+
+
+def test_no_two_pairs_read_the_same() -> None:
+    words = lexicon()
+    # A pair that reads as another one has a noun with a hyphen, or the other one has.
+    hyphens = [noun for noun in words.nouns if "-" in noun]
+    assert hyphens
+    for adjective in words.adjectives:
+        assert all(len(words.pair_numbers(f"{adjective}-{noun}")) == 1 for noun in hyphens)

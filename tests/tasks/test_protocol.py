@@ -15,6 +15,7 @@ from tasks.documents import PUBLISHED_DOCUMENTS
 from tasks.essays import DEPTHS, EssaySentences, fill_with_essays
 from tasks.measure import meter
 from tasks.needles import NeedleLines, draw_distinct, fill_with_needles
+from tasks.published_cells import Cell
 from tasks.registry import TASKS, find_task
 from tasks.words import lexicon
 
@@ -86,7 +87,7 @@ def test_needles_in_essays_stand_at_the_forty_depths(
     for seed in range(2_000):
         needles = [f"Needle {i}." for i in range(4)]
         pieces, places, shares, words, _ = fill_with_essays(
-            random.Random(seed), essays, needles, 6_000, measure
+            random.Random(seed), essays, needles, 6_000, Cell(), measure
         )
         sentences = len(EssaySentences(essays, words))
         wanted = {int(sentences * depth / 100): depth for depth in DEPTHS}
