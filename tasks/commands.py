@@ -72,6 +72,7 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add.add_argument("--samples", type=at_least(1), metavar="K", help="of each cell")
     add.add_argument("--seed", type=int, metavar="S", help="default: the suite's")
     add.add_argument("--workers", type=at_least(1), default=1, metavar="W", help="processes")
+    _add_depth(add)
     _add_sources(add)
     add.set_defaults(command=generate)
 
@@ -158,7 +159,22 @@ def _add_cell(add: argparse.ArgumentParser) -> None:
         help="tokens of the whole prompt and the reply; 0 is a LongBench sample's own length",
     )
     add.add_argument("--seed", type=int, default=42, metavar="S", help="default: %(default)s")
+    _add_depth(add)
     _add_sources(add)
+
+
+def _add_depth(add: argparse.ArgumentParser) -> None:
+    add.add_argument(
+        "--depth",
+        metavar="D",
+        help="where the first gold stands, 0 (the beginning) to 1 (the end); the same as "
+        "TASK@depth=D; default: where chance puts it",
+    )
+
+
+def _at_depth(task: str, depth: str | None) -> str:
+    """The task's name with the depth as one of its settings."""
+    return task if depth is None else f"{task}{',' if '@' in task else '@'}depth={depth}"
 
 
 def _add_sources(add: argparse.ArgumentParser) -> None:
@@ -203,7 +219,7 @@ def show(arguments: argparse.Namespace) -> int:
     from tasks.registry import find_task
     from tasks.show import describe
 
-    task = find_task(arguments.task)
+    task = find_task(_at_depth(arguments.task, arguments.depth))
     tokenizer = Tokenizer.load(arguments.tokenizer)
     sample = task.sample(
         arguments.index,
@@ -226,7 +242,7 @@ def export(arguments: argparse.Namespace) -> int:
     from tasks.progress import Progress
     from tasks.registry import find_task
 
-    task = find_task(arguments.task)
+    task = find_task(_at_depth(arguments.task, arguments.depth))
     tokenizer = Tokenizer.load(arguments.tokenizer)
     corpora = Corpora(arguments.data)
     progress = Progress({task.name: (arguments.samples, arguments.length)})
@@ -262,7 +278,7 @@ def generate(arguments: argparse.Namespace) -> int:
                 most = max(samples.get((task, length), 0), arguments.samples or block.samples)
                 samples[task, length] = most
     cells = [
-        Cell(task, length, count)
+        Cell(_at_depth(task, arguments.depth), length, count)
         for (task, length), count in samples.items()
         if task in (arguments.tasks or (task,)) and length in (arguments.lengths or (length,))
     ]

@@ -117,8 +117,12 @@ def _with_settings(task: Task, name: str, settings: str) -> Task:
         field.name: getattr(task, field.name)
         for field in fields(task)  # type: ignore[arg-type]
     }
+    given: set[str] = set()
     for setting in settings.split(","):
         key, _, value = setting.partition("=")
+        if key in given:
+            raise UsageError(f"task {name!r}: {key} is given twice")
+        given.add(key)
         if key not in values or key in ("name", "summary"):
             known = ", ".join(key for key in values if key not in ("name", "summary"))
             raise UsageError(f"task {name!r}: no setting {key!r}; there are: {known}")

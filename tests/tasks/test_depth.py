@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import run
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
@@ -107,6 +109,42 @@ def test_settings_in_a_name() -> None:
     assert dict(TASKS["vt"].parameters).keys() == dict(task.parameters).keys() - {"depth"}
 
 
+def test_the_flag_is_the_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str) -> str:
+        assert run.main(["tasks", *words, "--length", "2000"]) == 0
+        return capsys.readouterr().out
+
+    def exported(task: str, *flags: str) -> str:
+        out = tmp_path / "samples.json"
+        said("export", task, *flags, "--samples", "2", "--form", "memagent", "--out", str(out))
+        return out.read_text()
+
+    for task, joint in (("niah_single_1", "@"), ("vt@hops=2", ",")):
+        named = f"{task}{joint}depth=0.25"
+        assert said("show", task, "--depth", "0.25") == said("show", named) != said("show", task)
+        assert exported(task, "--depth", "0.25") == exported(named) != exported(task)
+
+
+@pytest.mark.parametrize(
+    ("task", "depth", "told"),
+    [
+        ("vt", "2", "depth 2.0, expected 0"),
+        ("vt", "-0.5", "depth -0.5, expected 0"),
+        ("vt", "deep", "depth is 'deep'"),
+        ("cwe", "0.5", "no setting 'depth'; there are: common"),
+        ("vt@depth=0.5", "0.2", "given twice"),
+    ],
+)
+def test_a_wrong_depth_is_told_as_in_a_name(
+    task: str, depth: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = [task, "--length", "2000", "--depth", depth]
+    export = ["--samples", "2", "--form", "ruler", "--out", str(tmp_path / "x")]
+    for words in (["show", *cell], ["export", *cell, *export]):
+        assert run.main(["tasks", *words]) == 2
+        assert told in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -118,6 +156,7 @@ def test_settings_in_a_name() -> None:
         ("vt@form=other", "form is 'other'"),
         ("vt@hops=0", "at least one of each"),
         ("niah_single_1@depth=2", "expected 0"),
+        ("vt@depth=0.2,hops=2,depth=0.5", "depth is given twice"),
     ],
 )
 def test_a_wrong_setting_is_told(name: str, told: str) -> None:

@@ -161,6 +161,14 @@ def test_the_command_makes_a_suite(
     assert len((out / "vt" / "1024.jsonl").read_text().splitlines()) == 3
     assert run.main([*words, "--tasks", "cwe"]) == 2
     assert "no cell has one of these" in capsys.readouterr().err
+    assert run.main([*words, "--depth", "0.25"]) == 2
+    assert "no setting 'depth'" in capsys.readouterr().err, "fwe has none"
+    assert run.main([*words, "--tasks", "vt", "--lengths", "1024", "--depth", "0.25"]) == 0
+    row = json.loads((out / "vt@depth=0.25" / "1024.jsonl").read_text().splitlines()[0])
+    sample = find_task("vt@depth=0.25").sample(
+        0, 1024, seed=42, tokenizer=Tokenizer.load(POCKET), corpora=corpora
+    )
+    assert row["id"] == sample.id
 
 
 def test_the_papers_set_has_all_its_cells(capsys: pytest.CaptureFixture[str]) -> None:
