@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 POCKET = Path(__file__).resolve().parent.parent / "checkpoints" / "pocket"
 FORMS = ("index", "ruler", "memagent", "datasets")
-CORPUS_NAMES = ("hotpotqa", "squad", "longbench", "published", "essays", "words")
+CORPUS_NAMES = (
+    "hotpotqa", "hotpotqa_train", "squad", "longbench", "published", "essays", "words",
+)  # fmt: skip
 
 
 def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

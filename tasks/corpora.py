@@ -166,7 +166,7 @@ class Corpora:
 
     def _find(self, name: str, patterns: Sequence[str], below: Sequence[str]) -> Path:
         wanted = f"{patterns[-1]} or {patterns[-1]}.gz"
-        corpus = below[-1].partition("/")[0]
+        corpus = name if name in FILES else below[-1].partition("/")[0]
         if self.data_dir is None:
             raise DataMissing(
                 f"this task needs {name} ({wanted}) and no data folder was given: name one with "

@@ -18,7 +18,7 @@ from tasks.corpora import (
 )
 from tasks.corpora import Source as TextFile
 from tasks.documents import PUBLISHED_DOCUMENTS, DocumentQuestions
-from tasks.fetch import Entry, read_manifest, sha256_of
+from tasks.fetch import CORPORA, Entry, read_manifest, sha256_of
 from tasks.longbench import FOLDERS as LONGBENCH_FOLDERS
 from tasks.longbench import PROMPTS, read_longbench
 from tasks.niah import Niah
@@ -26,6 +26,9 @@ from tasks.published_files import FOLDERS as PUBLISHED_FOLDERS
 from tasks.registry import TASKS
 
 Count = Callable[[Path], str]
+
+NAME = max(map(len, CORPORA))
+BLANK = " " * (NAME + 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +58,17 @@ def status(folder: Path) -> Iterator[str]:
         if not paths:
             missing.append(kind)
         for place, path in enumerate(paths):
-            yield f"{kind.corpus:9}  {path.relative_to(folder)}"
+            yield f"{kind.corpus:{NAME}}  {path.relative_to(folder)}"
             yield from _about(kind, path, manifest.get(path.relative_to(folder).as_posix()))
             # Of several that match, the tasks read the first.
             readers = ", ".join(kind.tasks) if place == 0 else f"none, {paths[0].name} comes first"
-            yield f"{'':11}read by {readers}"
+            yield f"{BLANK}read by {readers}"
     for corpus in dict.fromkeys(kind.corpus for kind in missing):
         kinds = [kind for kind in missing if kind.corpus == corpus]
         names = ", ".join(dict.fromkeys(kind.patterns[-1] for kind in kinds))
         places = " or ".join(str(folder / below) for below in kinds[0].folders)
-        yield f"{corpus:9}  missing: {names} (or .gz) in {places}"
-        yield f"{'':11}wanted by {', '.join(name for kind in kinds for name in kind.tasks)}"
+        yield f"{corpus:{NAME}}  missing: {names} (or .gz) in {places}"
+        yield f"{BLANK}wanted by {', '.join(name for kind in kinds for name in kind.tasks)}"
 
 
 def _about(kind: Found, path: Path, entry: Entry | None) -> Iterator[str]:
@@ -74,11 +77,11 @@ def _about(kind: Found, path: Path, entry: Entry | None) -> Iterator[str]:
     if entry is not None:
         same = (entry.bytes, entry.sha256) == (size, digest)
         origin = f"{'as fetched' if same else 'CHANGED since it was fetched'} from {entry.source}"
-    yield f"{'':11}{size:,} bytes, sha256 {digest}, {origin}"
+    yield f"{BLANK}{size:,} bytes, sha256 {digest}, {origin}"
     try:
-        yield f"{'':11}{kind.count(path)}"
+        yield f"{BLANK}{kind.count(path)}"
     except (UsageError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        yield f"{'':11}NOT READABLE ({type(error).__name__}: {error})"
+        yield f"{BLANK}NOT READABLE ({type(error).__name__}: {error})"
 
 
 @lru_cache(maxsize=32)
@@ -114,7 +117,7 @@ def _kinds() -> Iterator[Found]:
     for name, count in _COUNTS.items():
         yield Found(name, ("", name), FILES[name], count, read_by[name])
     train, folders = "hotpotqa_train", ("", "hotpotqa")
-    yield Found("hotpotqa", folders, FILES[train], _hotpotqa, readers(train))
+    yield Found(train, folders, FILES[train], _hotpotqa, readers(train))
     for data_set in PROMPTS:
         files = (f"{data_set}.jsonl", "data.zip")
         count_set = partial(_longbench, data_set)

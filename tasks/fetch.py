@@ -1,11 +1,12 @@
 """Getting the public corpora: `run.py data fetch`.
 
-    hotpotqa   hotpotqa/hotpot_qa, distractor, validation -> hotpot_dev_distractor_v1.json
-    squad      rajpurkar/squad_v2, validation             -> dev-v2.0.json
-    longbench  THUDM/LongBench                            -> data.zip, as it is
-    published  BytedTsinghua-SIA/hotpotqa                 -> eval_50.json ... eval_25600.json
-    essays     paulgraham.com and a mirror, RULER's list  -> PaulGrahamEssays.json
-    words      RULER's list of English words              -> english_words.json
+    hotpotqa        hotpotqa/hotpot_qa, distractor, validation -> hotpot_dev_distractor_v1.json
+    hotpotqa_train  the same, train                            -> hotpot_train_v1.1.json
+    squad           rajpurkar/squad_v2, validation             -> dev-v2.0.json
+    longbench       THUDM/LongBench                            -> data.zip, as it is
+    published       BytedTsinghua-SIA/hotpotqa                 -> eval_50.json ... eval_25600.json
+    essays          paulgraham.com and a mirror, RULER's list  -> PaulGrahamEssays.json
+    words           RULER's list of English words              -> english_words.json
 
 All but the last two are data sets of the Hugging Face hub. HotpotQA's and SQuAD's are put back
 into the form of the original files, whose hosts are gone or slow.
@@ -45,7 +46,7 @@ WORD_LIST_SHA256 = "affcd6d45fdf3cc843d585c99c97ad615094e760e6c4756b654bab6c73bc
 MAX_GONE = 0.1
 """Share of the essays' addresses that may be gone; beyond it the text is another corpus."""
 
-QUESTIONS = {"hotpotqa": 7_405, "squad": 11_873}
+QUESTIONS = {"hotpotqa": 7_405, "hotpotqa_train": 90_447, "squad": 11_873}
 """So many has the whole file; fewer are not the corpus."""
 
 Write = Callable[[Path], None]
@@ -180,13 +181,16 @@ class Corpus:
         )
 
 
-def _hotpotqa(web: Source, folder: Path, choices: Choices) -> Iterator[Fetched]:
-    def write(path: Path) -> None:
-        """The original array, item by item: no row is kept."""
-        rows = web.rows("hotpotqa/hotpot_qa", "distractor", "validation")
-        _write_array(path, map(hotpotqa_item, rows), "hotpotqa")
+def _hotpotqa(name: str, split: str, file: str) -> Corpus:
+    def plan(web: Source, folder: Path, choices: Choices) -> Iterator[Fetched]:
+        def write(path: Path) -> None:
+            """The original array, item by item: no row is kept."""
+            rows = web.rows("hotpotqa/hotpot_qa", "distractor", split)
+            _write_array(path, map(hotpotqa_item, rows), name)
 
-    yield Fetched("hotpotqa/hotpot_dev_distractor_v1.json", "hub: hotpotqa/hotpot_qa", write)
+        yield Fetched(f"hotpotqa/{file}", "hub: hotpotqa/hotpot_qa", write)
+
+    return Corpus(plan, "https://hotpotqa.github.io", file, "hotpotqa")
 
 
 def hotpotqa_item(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,9 +350,8 @@ def _words(web: Source, folder: Path, choices: Choices) -> Iterator[Fetched]:
 
 HUB = "https://huggingface.co/datasets"
 CORPORA = {
-    "hotpotqa": Corpus(
-        _hotpotqa, "https://hotpotqa.github.io", "hotpot_dev_distractor_v1.json", "hotpotqa"
-    ),
+    "hotpotqa": _hotpotqa("hotpotqa", "validation", "hotpot_dev_distractor_v1.json"),
+    "hotpotqa_train": _hotpotqa("hotpotqa_train", "train", "hotpot_train_v1.1.json"),
     "squad": Corpus(_squad, "https://rajpurkar.github.io/SQuAD-explorer", "dev-v2.0.json", "squad"),
     "longbench": Corpus(_longbench, f"{HUB}/THUDM/LongBench", "data.zip", "longbench"),
     "published": Corpus(

@@ -4,6 +4,7 @@ Samples are made as those of `ruler_hqa_published`, from the training file's own
 documents. Its first 32,768 questions are the training set; with `questions`, the first 32,768
 of those that the papers' cleaning kept:
 
+    python run.py data fetch hotpotqa_train --data DIR
     python run.py train clean --data DIR --models qwen2.5-7b,... --out DIR/hotpot_kept.json
     ruler_hqa_train@questions=hotpot_kept.json
 

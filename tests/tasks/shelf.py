@@ -52,7 +52,8 @@ def shelf(tmp_path: Path) -> Shelf:
 
 @pytest.fixture
 def few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "QUESTIONS", {"hotpotqa": 4, "squad": 6 * 16 * 3})
+    few = {"hotpotqa": 4, "hotpotqa_train": 4, "squad": 6 * 16 * 3}
+    monkeypatch.setattr(fetching, "QUESTIONS", few)
 
 
 def hub_row(item: Mapping[str, Any], *, structs: bool = False) -> dict[str, Any]:

@@ -27,18 +27,27 @@ from tests.tasks.shelf import few_questions as few_questions
 from tests.tasks.shelf import shelf as shelf
 
 
+@pytest.mark.parametrize(
+    ("corpus", "split", "file"),
+    [
+        ("hotpotqa", "validation", HOTPOTQA),
+        ("hotpotqa_train", "train", "hotpotqa/hotpot_train_v1.1.json"),
+    ],
+)
 @pytest.mark.parametrize("structs", [False, True])
 def test_hotpotqa_comes_back_in_its_original_form_and_order(
-    structs: bool, shelf: Shelf, tmp_path: Path, few_questions: None
-) -> None:
+    structs: bool, corpus: Any, split: str, file: str, shelf: Shelf, tmp_path: Path,
+    few_questions: None,
+) -> None:  # fmt: skip
     items: list[Any] = [hotpot_item(i) for i in (3, 1, 2, 0)]
     shelf.rows_of["hotpotqa/hotpot_qa"] = [hub_row(item, structs=structs) for item in items]
     out = tmp_path / "data"
-    (line,) = get(["hotpotqa"], out, shelf)
-    written = (out / HOTPOTQA).read_bytes()
+    (line,) = get([corpus], out, shelf)
+    assert shelf.asked == [f"hotpotqa/hotpot_qa distractor {split}"]
+    written = (out / file).read_bytes()
     assert [{k: row[k] for k in items[0]} for row in json.loads(written)] == items
-    assert Corpora(out).hotpotqa().questions[0].question == items[0]["question"]
-    entry = read_manifest(out)[HOTPOTQA]
+    assert Corpora(out).questions(corpus).questions[0].question == items[0]["question"]
+    entry = read_manifest(out)[file]
     assert (entry.bytes, entry.sha256) == (len(written), hashlib.sha256(written).hexdigest())
     assert entry.sha256 in line
 
@@ -83,6 +92,8 @@ def test_a_corpus_that_is_cut_short_is_not_kept(shelf: Shelf, tmp_path: Path) ->
     with pytest.raises(RequestFailed, match="1 questions came, expected 7,405"):
         get(["hotpotqa"], tmp_path / "data", shelf)
     assert list((tmp_path / "data").iterdir()) == []
+    with pytest.raises(RequestFailed, match="1 questions came, expected 90,447"):
+        get(["hotpotqa_train"], tmp_path / "data", shelf)
     with pytest.raises(RequestFailed, match="expected 11,873"):
         squad_file([])
     shelf.rows_of["hotpotqa/hotpot_qa"] = [{"id": 1}]
@@ -227,7 +238,7 @@ def test_without_a_network_it_is_told_soon_what_to_put_where(
     assert "Traceback" not in error
     for name in CORPUS_NAMES:
         assert f"\n{name}: " in error
-        assert str(tmp_path / "data" / name) in error
+        assert str(tmp_path / "data" / CORPORA[name].below) in error
     assert list((tmp_path / "data").iterdir()) == []
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert run.main(["data", "fetch", "squad", "--data", str(tmp_path / "data")]) == 1

@@ -11,9 +11,13 @@ from core.errors import DataMissing, UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
 from tasks.corpora import Corpora
+from tasks.data_status import status
 from tasks.registry import find_task
 from tasks.training_questions import write_kept
 from tests.tasks.conftest import hotpot_item
+from tests.tasks.shelf import Shelf, get, hub_row
+from tests.tasks.shelf import few_questions as few_questions
+from tests.tasks.shelf import shelf as shelf
 
 PLAIN = "ruler_hqa_train@documents=12"
 CLEANED = PLAIN + ",questions=kept.json"
@@ -56,5 +60,20 @@ def test_missing_and_foreign_files_are_told(tokenizer: Tokenizer, data: Path) ->
     with pytest.raises(UsageError, match="keeps no question"):
         sample(CLEANED, 0, tokenizer, data)
     (data / "hotpot_train_v1.1.json").unlink()
-    with pytest.raises(DataMissing, match="hotpot_train"):
+    with pytest.raises(DataMissing, match="data fetch hotpotqa_train"):
         sample(PLAIN, 0, tokenizer, data)
+
+
+@pytest.mark.usefixtures("few_questions")
+def test_what_is_fetched_is_what_is_read(tokenizer: Tokenizer, shelf: Shelf, data: Path) -> None:
+    fetched = data / "fetched"
+    shelf.rows_of["hotpotqa/hotpot_qa"] = [hub_row(hotpot_item(n)) for n in range(4)]
+    get(["hotpotqa_train"], fetched, shelf)
+    (said,) = get(["hotpotqa_train"], fetched, shelf)
+    assert said == "hotpotqa/hotpot_train_v1.1.json: complete"
+    one, other = sample(PLAIN, 3, tokenizer, fetched), sample(PLAIN, 3, tokenizer, data)
+    assert one.problem.question == other.problem.question
+    text = "\n".join(status(fetched))
+    assert "hotpotqa_train  hotpotqa/hotpot_train_v1.1.json" in text
+    assert "read by ruler_hqa_train" in text
+    assert "hotpotqa        missing: hotpot_dev" in text
