@@ -20,6 +20,7 @@ FORMS = ("index", "ruler", "memagent", "datasets")
 CORPUS_NAMES = (
     "hotpotqa", "hotpotqa_train", "squad", "longbench", "published", "essays", "words",
 )  # fmt: skip
+COUNTED_NAMES = ("hotpotqa", "hotpotqa_train", "squad", "words")
 
 
 def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -80,7 +81,7 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `data status` and `data fetch`."""
+    """Adds `data status`, `data fetch` and `data count`."""
     data = commands.add_parser("data", help="the public corpora: what is there, get the rest")
     kinds = data.add_subparsers(title="what to do", required=True, metavar="WHAT")
     add = kinds.add_parser(
@@ -113,6 +114,20 @@ def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="of the published files only eval_N.json, eval_M.json (the longest take a gigabyte)",
     )
     add.set_defaults(command=data_fetch)
+
+    add = kinds.add_parser(
+        "count",
+        help="count tokens ahead of a sweep",
+        description="Counts the tokens of every document and English word of the named corpora, "
+        "or of all that are there, and keeps the counts in the user's cache folder. Without it a "
+        "sweep counts what it draws, the first time.",
+    )
+    add.add_argument(
+        "names", nargs="*", metavar="CORPUS", help=f"{', '.join(COUNTED_NAMES)}; default: all"
+    )
+    _add_folder(add)
+    _add_tokenizer(add)
+    add.set_defaults(command=data_count)
 
 
 def _add_folder(add: argparse.ArgumentParser) -> None:
@@ -151,6 +166,20 @@ def data_fetch(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def data_count(arguments: argparse.Namespace) -> int:
+    """run.py data count"""
+    from core.tokens import Tokenizer
+    from tasks.corpora import Corpora
+    from tasks.counting import count_ahead
+    from tasks.remembered import cache_folder
+
+    tokenizer = Tokenizer.load(arguments.tokenizer)
+    for line in count_ahead(arguments.names, Corpora(arguments.data), tokenizer):
+        print(line, flush=True)
+    print(f"counts  {cache_folder()}")
+    return 0
+
+
 def _add_cell(add: argparse.ArgumentParser) -> None:
     add.add_argument("task", metavar="TASK", help="a name from `run.py tasks`")
     add.add_argument(
@@ -179,13 +208,17 @@ def _at_depth(task: str, depth: str | None) -> str:
     return task if depth is None else f"{task}{',' if '@' in task else '@'}depth={depth}"
 
 
-def _add_sources(add: argparse.ArgumentParser) -> None:
+def _add_tokenizer(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--tokenizer",
         default=str(POCKET),
         metavar="DIR",
         help="folder with tokenizer.json; default: the pocket model's",
     )
+
+
+def _add_sources(add: argparse.ArgumentParser) -> None:
+    _add_tokenizer(add)
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
 
 

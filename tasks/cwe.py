@@ -177,7 +177,7 @@ class CommonWords:
         repeats = self._repeats(length < SHORT)
         # An entry is two tokens at least, so no more words than these can be needed.
         most = self.common + max(room, 0) // (LEAST_ENTRY_TOKENS * repeats[1]) + 1
-        words = _plain_words()
+        words = plain_words()
         order = shuffled(rng, np.arange(len(words.words)))
         ends = self._ends(words, order, repeats, room, measure)
         if ends[-1] <= room:
@@ -256,7 +256,7 @@ class CommonWords:
         """Tokens of lists of 1, 2, ... entries, up to one that `room` does not hold, or to the
         last word. Order within a list does not matter: each number comes once in any."""
         many, few = repeats
-        costs = _Costs(words, measure)
+        costs = WordCosts(words, measure)
         taken = [np.repeat(costs.of(order[: self.common]), many)]
         tokens, entries, place = int(taken[0].sum()), len(taken[0]), self.common
         while place < len(order):
@@ -272,9 +272,7 @@ class CommonWords:
     def _worked_example(self, rng: random.Random, order_rng: random.Random, short: bool) -> str:
         """RULER's example before the question: a short list with its answer."""
         total, many, few = EXAMPLE[short]
-        words = [
-            _plain_words().words[i] for i in rng.sample(range(len(_plain_words().words)), total)
-        ]
+        words = [plain_words().words[i] for i in rng.sample(range(len(plain_words().words)), total)]
         items = words[: self.common] * many + words[self.common :] * few
         order_rng.shuffle(items)
         ask, prefix = ASK.format(common=self.common), ANSWER_PREFIX.format(common=self.common)
@@ -287,7 +285,7 @@ def numbered(words: Sequence[str]) -> str:
     return " ".join(f"{number}. {word}" for number, word in enumerate(words, 1))
 
 
-class _Costs:
+class WordCosts:
     """Tokens of words, each after a space, counted when first asked for."""
 
     def __init__(self, words: Words, measure: Meter) -> None:
@@ -301,6 +299,10 @@ class _Costs:
     def _count(self, numbers: Sequence[int]) -> Numbers:
         return self._measure.spaced([self._words[number] for number in numbers])
 
+    def complete(self) -> int:
+        """Counts all words ahead; returns how many had not been counted."""
+        return self._known.complete(self._count)
+
 
 @lru_cache(maxsize=8)
 def _word_tokens(words: Words, measure: Meter) -> RememberedCounts:
@@ -310,7 +312,7 @@ def _word_tokens(words: Words, measure: Meter) -> RememberedCounts:
 
 
 @cache
-def _plain_words() -> Words:
+def plain_words() -> Words:
     """wonderwords' nouns, adjectives and verbs: sorted, distinct."""
     lists = lexicon()
     words = {*lists.nouns, *lists.adjectives, *lists.verbs}

@@ -38,7 +38,7 @@ def fill_with_documents(
     """As many documents as fit into `room` tokens, but at least the golds, until so many did
     not fit. Returns them in the order of drawing, their tokens with headings and blank lines,
     and whether no more fit (else the corpus is used up)."""
-    costs = _Costs(pool, measure)
+    costs = DocumentCosts(pool, measure)
     drawn = _drawn(rng, pool, question)
     chosen: list[int] = []
     tokens = passed_over = 0
@@ -68,7 +68,7 @@ def take_documents(
     rng: random.Random, pool: Pool, question: Question, wanted: int, measure: Meter
 ) -> tuple[list[int], int]:
     """The first `wanted` documents drawn, or all there are; and their tokens."""
-    costs = _Costs(pool, measure)
+    costs = DocumentCosts(pool, measure)
     chosen = list(islice(_drawn(rng, pool, question), wanted))
     headings = sum(costs.heading(number) for number in range(1, len(chosen) + 1))
     return chosen, headings + sum(costs.of(chosen))
@@ -99,7 +99,7 @@ def _drawn(rng: random.Random, pool: Pool, question: Question) -> Iterator[int]:
             yield document
 
 
-class _Costs:
+class DocumentCosts:
     """Tokens of a document under its number, with the blank line after it."""
 
     def __init__(self, pool: Pool, measure: Meter) -> None:
@@ -120,6 +120,10 @@ class _Costs:
     def _count(self, documents: Sequence[int]) -> list[int]:
         texts = self._pool.documents
         return [self._measure.line_once(f":\n{texts[document]}\n\n") for document in documents]
+
+    def complete(self) -> int:
+        """Counts all documents ahead; returns how many had not been counted."""
+        return self._known.complete(self._count)
 
 
 @lru_cache(maxsize=8)

@@ -24,9 +24,13 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
+from core.errors import UsageError
 from core.tokens import Tokenizer
 
 UNKNOWN = -1
+BLOCK = 1 << 10
+"""Texts are counted ahead so many at a time, and may be saved between."""
+
 SAVE_AFTER_S = 0.25
 """Seconds of counting that a process that dies may lose; a save takes a hundredth of it."""
 
@@ -65,6 +69,23 @@ class RememberedCounts:
             if self._unsaved_s > SAVE_AFTER_S:
                 self._save()
         return counts
+
+    def complete(self, count: Callable[[list[int]], Sequence[int] | Numbers]) -> int:
+        """Counts all texts that are not known yet, keeps the counts, and returns how many.
+
+        Raises:
+            UsageError: the counts cannot be kept.
+        """
+        unknown = np.flatnonzero(self._known == UNKNOWN)
+        for first in range(0, len(unknown), BLOCK):
+            self.of(unknown[first : first + BLOCK], count)
+        self._save()
+        if self._file is None or not self._file.is_file():
+            raise UsageError(
+                f"counts cannot be kept in {cache_folder()}: set XDG_CACHE_HOME to the path of a "
+                "folder that can be written"
+            )
+        return len(unknown)
 
     def _add_saved(self) -> None:
         """Takes over what the file knows, if it is whole."""

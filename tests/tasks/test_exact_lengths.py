@@ -250,7 +250,7 @@ def test_hostile_lists_are_measured_exactly(words: list[str], any_tokenizer: Tok
     corpora = HostileCorpora(words, [f"{i}" for i in range(8)])
     # So few plain words are used up, and the English ones are taken.
     few = Words(tuple("abcdefghijklmnopqrstuvw"), "few")
-    with patch("tasks.cwe._plain_words", lambda: few):
+    with patch("tasks.cwe.plain_words", lambda: few):
         name = "cwe@common_repeats=2,other_repeats=1"
         sample = make(name, 0, 7_000, any_tokenizer, corpora)
     assert set(sample.golds) <= set(corpora.english_words().words)

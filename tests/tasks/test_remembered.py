@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from core.errors import UsageError
 from core.tokens import Tokenizer
 from tasks import remembered
 from tasks.corpora import Corpora
@@ -64,6 +65,20 @@ def test_little_counting_is_not_saved(
     assert not folder.exists()
 
 
+def test_what_is_counted_ahead_is_kept_however_little(
+    folder: Path, byte_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "SAVE_AFTER_S", 60.0)
+    monkeypatch.setattr(remembered, "BLOCK", 4)
+    first = counts(byte_tokenizer)
+    ask(first, 3)
+    counter = Counter()
+    assert first.complete(counter) == 8
+    assert counter.asked == [0, 1, 2, 4, 5, 6, 7, 8]
+    assert first.complete(counter) == 0
+    assert ask(counts(byte_tokenizer), *range(9)) == []
+
+
 def test_another_corpus_or_tokenizer_has_counts_of_its_own(
     folder: Path, byte_tokenizer: Tokenizer, gpt2_like: Tokenizer
 ) -> None:
@@ -109,6 +124,8 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(remembered, "SAVE_AFTER_S", -1.0)
     assert ask(counts(byte_tokenizer), 3) == [3]
+    with pytest.raises(UsageError, match="set XDG_CACHE_HOME"):
+        counts(byte_tokenizer).complete(Counter())
 
 
 def test_where_counts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
