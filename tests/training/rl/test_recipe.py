@@ -59,8 +59,16 @@ def test_the_grumem_preset_holds_the_published_values() -> None:
 def test_pocket_presets_extend_one_another() -> None:
     pocket = load_rl_recipe("pocket")
     gru = load_rl_recipe("pocket-grumem")
-    differs = {"name": "pocket-grumem", "method": "gru_mem", "answer_form": "boxed"}
+    differs = {
+        "name": "pocket-grumem",
+        "method": "gru_mem",
+        "answer_form": "boxed",
+        "reply_tokens": 96,
+        "steps": 40,
+        "tasks": gru.tasks,
+    }
     assert gru == pocket.model_copy(update=differs)
+    assert {mix.name for mix in gru.tasks} > {mix.name for mix in pocket.tasks}
     assert load_rl_recipe("pocket-memagent").method == "memagent"
     assert (pocket.engine, pocket.old_logprobs, pocket.share_prefixes) == ("torch", "engine", True)
 
