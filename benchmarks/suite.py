@@ -1,7 +1,7 @@
 """Suites: which cells to run, as data files. One TOML file in benchmarks/suites/ an exhibit.
 
 summary = "what a reader learns from it"
-models = ["pocket"]                     # names in the catalogue of models
+models = ["pocket-memagent"]            # names in the catalogue of models
 methods = ["memagent", "full_context"]  # names in benchmarks/methods.py
 seed = 42
 

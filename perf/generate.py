@@ -154,7 +154,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--tokenizer", type=Path, default=Path("checkpoints/pocket"))
+    parser.add_argument("--tokenizer", type=Path, default=Path("checkpoints/pocket-base"))
     parser.add_argument("--data", type=Path, help="folder with corpora")
     parser.add_argument("--samples", type=int, default=128, help="of each cell")
     parser.add_argument("--encoded", type=int, default=3, help="samples to time the encoder on")

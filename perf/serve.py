@@ -64,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=600)
     count = parser.parse_args().requests
-    entry = find_model("pocket")
+    entry = find_model("pocket-base")
     tokenizer = Tokenizer.load(entry.location)
     asked = prompts(tokenizer, count)
     rates = {}

@@ -66,7 +66,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--tokenizer", type=Path, default=Path("checkpoints/pocket"))
+    parser.add_argument("--tokenizer", type=Path, default=Path("checkpoints/pocket-base"))
     parser.add_argument("--data", type=Path, help="folder with HotpotQA; made up if absent")
     parser.add_argument("--length", type=int, default=3_500_000, help="tokens")
     parser.add_argument("--limit-mb", type=float, default=200.0)

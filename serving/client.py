@@ -66,7 +66,7 @@ class Client:
     connections, and closes them on the way out.
 
         async with Client(ClientOptions("http://127.0.0.1:8000/v1"), tokenizer) as client:
-            turn = await client.turn("pocket", messages, max_tokens=128, sampling=GREEDY, tag="a")
+            turn = await client.turn("m", messages, max_tokens=128, sampling=GREEDY, tag="a")
     """
 
     def __init__(

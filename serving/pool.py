@@ -1,6 +1,6 @@
 """A pool of vLLM replicas under Ray Serve, for one model, started and stopped from here.
 
-    with Pool(find_model("pocket"), log_dir=Path("results/run/logs")) as pool:
+    with Pool(find_model("pocket-base"), log_dir=Path("results/run/logs")) as pool:
         options = ClientOptions(pool.base_url)
 
 The pool lives in a process of its own (serving/server.py), which ends with its owner, also

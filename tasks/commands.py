@@ -6,16 +6,17 @@ import argparse
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import UsageError
+from core.flags import at_least, lengths, names
 
 if TYPE_CHECKING:
     from core.types import Sample
 
-POCKET = Path(__file__).resolve().parent.parent / "checkpoints" / "pocket"
+POCKET = Path(__file__).resolve().parent.parent / "checkpoints" / "pocket-base"
 FORMS = ("index", "ruler", "memagent", "datasets")
 CORPUS_NAMES = (
     "hotpotqa", "hotpotqa_train", "squad", "longbench", "published", "essays", "words",
@@ -70,8 +71,8 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
     add.add_argument("--form", choices=FORMS, default="index", help="default: %(default)s")
     add.add_argument("--out", type=Path, required=True, metavar="DIR")
-    add.add_argument("--tasks", type=_names, metavar="T,U", help="of the suite's, only these")
-    add.add_argument("--lengths", type=_numbers, metavar="N,M", help="of the suite's, only these")
+    add.add_argument("--tasks", type=names, metavar="T,U", help="of the suite's, only these")
+    add.add_argument("--lengths", type=lengths, metavar="N,M", help="of the suite's, only these")
     add.add_argument("--samples", type=at_least(1), metavar="K", help="of each cell")
     add.add_argument("--seed", type=int, metavar="S", help="default: the suite's")
     add.add_argument("--workers", type=at_least(1), default=1, metavar="W", help="processes")
@@ -109,7 +110,7 @@ def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     add.add_argument(
         "--documents",
-        type=_numbers,
+        type=lengths,
         metavar="N,M",
         help="of the published files only eval_N.json, eval_M.json (the longest take a gigabyte)",
     )
@@ -134,14 +135,6 @@ def _add_folder(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--data", type=Path, default=Path("data"), metavar="DIR", help="default: %(default)s"
     )
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(at_least(1)(part) for part in text.split(","))
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
 
 
 def data_status(arguments: argparse.Namespace) -> int:
@@ -220,21 +213,6 @@ def _add_tokenizer(add: argparse.ArgumentParser) -> None:
 def _add_sources(add: argparse.ArgumentParser) -> None:
     _add_tokenizer(add)
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """The type of a flag that takes a whole number of at least `least`."""
-
-    def whole_number(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
-        return value
-
-    return whole_number
 
 
 def list_tasks(arguments: argparse.Namespace) -> int:

@@ -48,7 +48,7 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture(scope="session")
 def served_model(tmp_path_factory: pytest.TempPathFactory) -> ModelEntry:
     """The pocket model if its checkpoint is there, else one of random weights."""
-    entry = find_model("pocket")
+    entry = find_model("pocket-base")
     if any((ROOT / entry.source).glob("*.safetensors")):
         return entry
     folder = tmp_path_factory.mktemp("tiny")

@@ -56,7 +56,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         ["sweep", "pocket", "--samples", "0"],
         ["sweep", "pocket", "--lengths", "8K"],
         ["sweep", "pocket", "--models", ","],
-        ["serve", "pocket", "--port", "x"],
+        ["serve", "pocket-base", "--port", "x"],
         ["data"],
         ["data", "fetch", "--documents", "50,x"],
         ["tasks", "show", "vt"],
@@ -133,7 +133,11 @@ def test_a_bad_record_names_its_line_and_leaves_no_file(
 
 
 def test_lists_name_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    for command, name in (("tasks", "niah_single_1"), ("suites", "pocket"), ("models", "pocket")):
+    for command, name in (
+        ("tasks", "niah_single_1"),
+        ("suites", "pocket"),
+        ("models", "pocket-base"),
+    ):
         assert run.main([command]) == 0
         assert name in capsys.readouterr().out
 

@@ -83,9 +83,9 @@ def test_flags_narrow_and_widen_a_suite(suite_file: Path, folder: str) -> None:
 
 def test_both_agents_take_the_models_budgets() -> None:
     methods = ("memagent", "gru_mem", "gru_mem@exit_gate=false")
-    overrides = Overrides(lengths=(1024,), samples=1, tasks=("niah_single_1",), methods=methods)
-    plan = make_plan(load_suite("pocket"), overrides, None)
-    settings = plan.models["pocket"].methods
+    given = {"models": ("pocket-base",), "methods": methods, "tasks": ("niah_single_1",)}
+    plan = make_plan(load_suite("pocket"), Overrides(lengths=(1024,), samples=1, **given), None)
+    settings = plan.models["pocket-base"].methods
     assert [settings[name]["chunk_tokens"] for name in methods] == [512, 512, 512]
     assert [settings[name]["reply_tokens"] for name in methods] == [128, 128, 128]
     assert [settings[name].get("exit_gate") for name in methods] == [None, True, False]

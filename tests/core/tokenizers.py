@@ -61,7 +61,7 @@ def qwen2() -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def pocket() -> Tokenizer:
-    return loaded(ROOT / "checkpoints" / "pocket")
+    return loaded(ROOT / "checkpoints" / "pocket-base")
 
 
 @pytest.fixture(scope="session")

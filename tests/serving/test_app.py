@@ -22,10 +22,10 @@ CPU, GPU = Layout(1, on_gpu=False), Layout(1, on_gpu=True)
 @pytest.mark.parametrize(
     ("model", "cpus", "gpus", "memory_gib", "expected"),
     [
-        ("pocket", 2, 0, 20, Layout(2, on_gpu=False)),
-        ("pocket", 2, 0, 4, Layout(1, on_gpu=False)),  # memory for one only
-        ("pocket", 64, 0, 500, Layout(8, on_gpu=False)),  # more than the front end can feed
-        ("pocket", 8, 4, 500, Layout(4, on_gpu=True)),
+        ("pocket-base", 2, 0, 20, Layout(2, on_gpu=False)),
+        ("pocket-base", 2, 0, 4, Layout(1, on_gpu=False)),  # memory for one only
+        ("pocket-base", 64, 0, 500, Layout(8, on_gpu=False)),  # more than the front end can feed
+        ("pocket-base", 8, 4, 500, Layout(4, on_gpu=True)),
         ("rl-memagent-14b", 96, 8, 500, Layout(4, on_gpu=True)),
         ("qwenlong-l1-32b", 96, 7, 500, Layout(1, on_gpu=True)),
     ],
@@ -39,8 +39,8 @@ def test_replicas_fill_what_ray_reports(model, cpus, gpus, memory_gib, expected)
     [
         ("qwenlong-l1-32b", Resources(8, 2, 100), "takes 4 GPUs a replica, Ray reports 2"),
         ("rl-memagent-7b", Resources(8, 0, 100), "Ray reports none. Use --ray-address"),
-        ("pocket", Resources(2, 0, 1), r"4 GiB a replica, Ray reports 2 CPUs and 1\.0 GiB"),
-        ("pocket", Resources(0, 0, 100), "Ray reports 0 CPUs"),
+        ("pocket-base", Resources(2, 0, 1), r"4 GiB a replica, Ray reports 2 CPUs and 1\.0 GiB"),
+        ("pocket-base", Resources(0, 0, 100), "Ray reports 0 CPUs"),
     ],
 )
 def test_a_machine_too_small_is_a_usage_error(model, resources, text):
@@ -50,7 +50,7 @@ def test_a_machine_too_small_is_a_usage_error(model, resources, text):
 
 @pytest.mark.parametrize("layout", [CPU, GPU])
 def test_no_remote_code_and_no_pickles(layout):
-    arguments = engine_arguments(find_model("pocket"), layout)
+    arguments = engine_arguments(find_model("pocket-base"), layout)
 
     assert arguments["trust_remote_code"] is False
     assert arguments["load_format"] == "safetensors"
@@ -58,8 +58,8 @@ def test_no_remote_code_and_no_pickles(layout):
 
 
 def test_weights_can_change_only_where_a_folder_is_given(tmp_path):
-    plain = engine_arguments(find_model("pocket"), CPU)
-    training = engine_arguments(find_model("pocket"), CPU, weights_folder=tmp_path)
+    plain = engine_arguments(find_model("pocket-base"), CPU)
+    training = engine_arguments(find_model("pocket-base"), CPU, weights_folder=tmp_path)
 
     added = {key: training[key] for key in training.keys() - plain.keys()}
     assert added == {
@@ -74,7 +74,7 @@ def test_the_tokenizer_is_read_without_the_models_config(tmp_path):
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "a.safetensors"):
         (model / name).write_text("{}")
     source = f"./{os.path.relpath(model, REPOSITORY)}"
-    entry = find_model("pocket").model_copy(update={"source": source})
+    entry = find_model("pocket-base").model_copy(update={"source": source})
     folder = tokenizer_alone(entry, tmp_path / "alone")
 
     assert {f.name for f in folder.iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
@@ -101,7 +101,7 @@ def test_dual_chunk_attention_is_taken_out_of_the_1m_models():
 
 
 def test_telemetry_is_off_and_local_models_stay_offline():
-    local = replica_environment(find_model("pocket"), CPU)
+    local = replica_environment(find_model("pocket-base"), CPU)
     hub = replica_environment(find_model("rl-memagent-7b"), GPU)
 
     assert local["VLLM_NO_USAGE_STATS"] == hub["VLLM_NO_USAGE_STATS"] == "1"

@@ -50,7 +50,7 @@ def test_published_hosting_is_as_the_protocol_says():
 
 
 def test_pocket_is_greedy_and_its_budgets_fill_its_window():
-    pocket = find_model("pocket")
+    pocket = find_model("pocket-base")
 
     assert pocket.sampling == GREEDY
     assert pocket.full_context.input_tokens + pocket.full_context.output_tokens == 1024
@@ -85,12 +85,12 @@ def test_on_cpus_prompts_are_read_whole_since_seeded_sampling_dies_otherwise():
 def test_an_unknown_name_lists_close_ones():
     with pytest.raises(UsageError, match=r"Did you mean .*rl-memagent-7b"):
         find_model("RL-MemAgent-7B")
-    with pytest.raises(UsageError, match=r"Known: pocket, "):
+    with pytest.raises(UsageError, match=r"Known: pocket-base, "):
         find_model("xyzzy")
 
 
 def test_gru_mem_takes_the_memory_agents_budgets_where_it_has_none_of_its_own():
-    entry = find_model("pocket")
+    entry = find_model("pocket-base")
     plain = entry.model_copy(update={"gru_mem": type(entry.gru_mem)()})
 
     assert plain.budget("gru_mem") == {"chunk_tokens": 512, "reply_tokens": 128}
@@ -121,6 +121,6 @@ def test_a_broken_catalogue_is_a_usage_error(tmp_path, text):
 
 
 def test_a_missing_local_model_says_how_it_is_made():
-    entry = find_model("pocket").model_copy(update={"source": "./checkpoints/none"})
+    entry = find_model("pocket-base").model_copy(update={"source": "./checkpoints/none"})
     with pytest.raises(DataMissing, match=r"config\.json.*run.py train"):
         _ = entry.location

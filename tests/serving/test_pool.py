@@ -30,7 +30,7 @@ def entry(tmp_path):
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (tmp_path / name).write_text("{}")
     source = f"./{os.path.relpath(tmp_path, pool_module.REPOSITORY)}"
-    return find_model("pocket").model_copy(update={"source": source})
+    return find_model("pocket-base").model_copy(update={"source": source})
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def test_serve_forever_stops_cleanly_on_sigterm(entry, tmp_path):
         "real = subprocess.Popen;"
         f"pool.subprocess.Popen = lambda c, **k: real([sys.executable, {str(child)!r}], **k);"
         "from serving.catalogue import find_model;"
-        f"e = find_model('pocket').model_copy(update=dict(source={entry.source!r}));"
+        f"e = find_model('pocket-base').model_copy(update=dict(source={entry.source!r}));"
         f"pool.serve_forever(e, log_dir=Path({str(tmp_path / 'logs')!r}))"
     )
     server = subprocess.Popen(

@@ -19,7 +19,7 @@ from tasks.drawn_documents import DocumentCosts, _remembered
 from tasks.registry import find_task
 from tests.conftest import ROOT
 
-POCKET = str(ROOT / "checkpoints" / "pocket")
+POCKET = str(ROOT / "checkpoints" / "pocket-base")
 SAMPLES = (
     ("ruler_hqa", 1_500), ("qa_2", 2_000), ("qa_1", 2_000), ("cwe", 8_000),
     ("cwe@other_repeats=1", 130_000),

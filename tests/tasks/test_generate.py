@@ -20,7 +20,7 @@ from tasks.progress import Progress
 from tasks.registry import find_task
 from tests.conftest import ROOT
 
-POCKET = str(ROOT / "checkpoints" / "pocket")
+POCKET = str(ROOT / "checkpoints" / "pocket-base")
 CELLS = [
     Cell("niah_single_1", 1_024, 3),
     Cell("niah_multikey_3", 2_000, 2),
@@ -145,7 +145,7 @@ def test_the_command_makes_a_suite(
 ) -> None:
     suite = tmp_path / "mine.toml"
     suite.write_text(
-        'summary = "x"\nmodels = ["pocket"]\n'
+        'summary = "x"\nmodels = ["pocket-base"]\n'
         '[[cells]]\nmethods = ["memagent"]\ntasks = ["vt", "fwe"]\nlengths = [1024, 1500]\n'
         'samples = 2\n[[cells]]\nmethods = ["full_context"]\ntasks = ["vt"]\nlengths = [1024]\n'
         "samples = 3\n"

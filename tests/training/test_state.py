@@ -115,3 +115,5 @@ def test_a_checkpoint_loads_as_plain_qwen2(tmp_path: Path, tied: bool) -> None:
         assert torch.equal(again.state_dict()[name], weight.bfloat16()), name
     assert again.generation_config.eos_token_id == model.config.eos_token_id
     assert not again.generation_config.do_sample
+    save_checkpoint(again, tmp_path)
+    assert str(tmp_path) not in (tmp_path / "config.json").read_text()  # it was loaded from there

@@ -15,7 +15,7 @@ from training.recipe import load_recipe, recipe_from_dict, recipe_json
 from training.warmstart import train_warmstart
 
 ROOT = Path(__file__).parents[2]
-CHECKPOINT = ROOT / "checkpoints" / "pocket"
+CHECKPOINT = ROOT / "checkpoints" / "pocket-base"
 
 
 class Killed(Exception):

@@ -257,7 +257,8 @@ def _exits(runs: Sequence[Run], axes: Axes) -> None:
     steps = sorted(rows)
     shares = np.array([np.mean(rows[step], axis=0) for step in steps]).T
     axes.stackplot(steps, shares, labels=list(EXITS), colors=list(EXITS.values()), alpha=0.85)
-    axes.legend(fontsize=6.5, frameon=True, framealpha=0.8, edgecolor="none", loc="upper left")
+    # Below the axis: the areas fill the panel.
+    axes.legend(fontsize=6.5, frameon=False, ncols=3, loc="upper left", bbox_to_anchor=(0, -0.08))
     _limit(axes, 0.0, 1.0)
 
 

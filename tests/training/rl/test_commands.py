@@ -120,7 +120,7 @@ def test_a_run_ends_with_a_checkpoint_that_can_be_served_and_plotted(
     assert (stored["steps"], stored["seed"], stored["model"]) == (1, 5, str(model))
     assert (out / "curves.png").is_file()
     # What `run.py sweep --checkpoint pocket=OUT` serves.
-    assert Path(find_model("pocket").with_weights(out).location) == out.resolve()
+    assert Path(find_model("pocket-base").with_weights(out).location) == out.resolve()
     assert run.main([*command, "--model", str(model)]) == 2
     assert "another recipe" in capsys.readouterr().err
 
