@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import HarnessError, UsageError
-from core.flags import at_least, lengths, names
+from core.flags import at_least, names, numbers
 from tasks.commands import add_data, add_tasks
 from training.commands import add_train
 
@@ -241,7 +241,7 @@ def _add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--methods", type=names, metavar="A,B", help="e.g. memagent,gru_mem@exit_gate=false"
     )
     add.add_argument("--tasks", type=names, metavar="T,U", help="of the suite's, or others")
-    add.add_argument("--lengths", type=lengths, metavar="N,M", help="tokens, e.g. 8192,16384")
+    add.add_argument("--lengths", type=numbers, metavar="N,M", help="tokens, e.g. 8192,16384")
     add.add_argument("--samples", type=at_least(1), metavar="N", help="samples of every cell")
     add.add_argument("--seed", type=int, metavar="S", help="of the data and of the sampling")
     add.add_argument("--concurrency", type=at_least(1), metavar="C", help="samples in work at once")

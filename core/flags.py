@@ -31,6 +31,6 @@ def names(text: str) -> tuple[str, ...]:
     return found
 
 
-def lengths(text: str) -> tuple[int, ...]:
-    """`8192,16384`"""
+def numbers(text: str) -> tuple[int, ...]:
+    """`8192,16384`: whole numbers of at least 1."""
     return tuple(at_least(1)(part) for part in names(text))

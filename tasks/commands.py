@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import UsageError
-from core.flags import at_least, lengths, names
+from core.flags import at_least, names, numbers
 
 if TYPE_CHECKING:
     from core.types import Sample
@@ -72,7 +72,7 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add.add_argument("--form", choices=FORMS, default="index", help="default: %(default)s")
     add.add_argument("--out", type=Path, required=True, metavar="DIR")
     add.add_argument("--tasks", type=names, metavar="T,U", help="of the suite's, only these")
-    add.add_argument("--lengths", type=lengths, metavar="N,M", help="of the suite's, only these")
+    add.add_argument("--lengths", type=numbers, metavar="N,M", help="of the suite's, only these")
     add.add_argument("--samples", type=at_least(1), metavar="K", help="of each cell")
     add.add_argument("--seed", type=int, metavar="S", help="default: the suite's")
     add.add_argument("--workers", type=at_least(1), default=1, metavar="W", help="processes")
@@ -110,7 +110,7 @@ def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     add.add_argument(
         "--documents",
-        type=lengths,
+        type=numbers,
         metavar="N,M",
         help="of the published files only eval_N.json, eval_M.json (the longest take a gigabyte)",
     )

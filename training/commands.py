@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.flags import at_least, lengths, names
+from core.flags import at_least, names, numbers
 from training.rl.commands import add_rl
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--tasks", type=names, default=SCORED_TASKS, metavar="T,U", help="default: niah's and vt"
     )
     add.add_argument(
-        "--lengths", type=lengths, default=SCORED_LENGTHS, metavar="N,M", help="default: 2K and 16K"
+        "--lengths", type=numbers, default=SCORED_LENGTHS, metavar="N,M", help="default: 2K and 16K"
     )
     add.add_argument("--samples", type=at_least(1), default=32, metavar="K", help="default: 32")
     add.add_argument("--seed", type=at_least(0), default=42, metavar="S", help="default: 42")

@@ -129,7 +129,7 @@ def save_checkpoint(model: Qwen2ForCausalLM, out: Path) -> None:
     (out / INDEX_FILE).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     config = model.config.to_dict()
     config |= {"architectures": ["Qwen2ForCausalLM"], "dtype": "bfloat16"}
-    config["_name_or_path"] = ""  # where the model was loaded from is nobody's business
+    config["_name_or_path"] = ""  # else the path that it was loaded from
     text = json.dumps(config, indent=2, sort_keys=True, default=str) + "\n"
     (out / "config.json").write_text(text, encoding="utf-8")
     generation = {
