@@ -23,6 +23,8 @@ from serving.weights import extension_arguments
 GIB = 1 << 30
 LOOPBACK = "127.0.0.1"
 HAPROXY_ON_LOOPBACK = Path(__file__).with_name("haproxy-on-loopback.sh")
+CPU_WORKER = "serving.cpu_worker.AmxWorker"
+"""By its name: only the processes that hold a model need vLLM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,10 @@ def engine_arguments(
     if entry.plain_attention:
         arguments["hf_overrides"] = without_dual_chunks
     arguments |= entry.engine
-    if not layout.on_gpu and entry.cpu is not None:
-        arguments |= {"dtype": entry.cpu.dtype, **entry.cpu.engine}
+    if not layout.on_gpu:
+        arguments["worker_cls"] = CPU_WORKER
+        if entry.cpu is not None:
+            arguments |= {"dtype": entry.cpu.dtype, **entry.cpu.engine}
     if weights_folder is not None:
         arguments |= extension_arguments(weights_folder)
     return arguments

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict
 
@@ -47,6 +47,9 @@ from serving.weights import WeightsCommand, obey
 WATCH_PERIOD_S = 5.0
 POLL_PERIOD_S = 0.5
 OBJECT_STORE_BYTES = 256 << 20
+ANSWER_S = 120.0
+"""How long a pool that came up may answer with errors, at least: Serve notices a dead engine and
+puts another in its place in about a minute."""
 
 
 class ServerSpec(BaseModel):
@@ -77,6 +80,8 @@ def main() -> int:
     try:
         pool.start()
         pool.watch()
+    except SystemExit:  # from _leave
+        return 0
     except UsageError as error:
         say(state="usage", text=str(error))
         return 1
@@ -90,7 +95,6 @@ def main() -> int:
     finally:
         pool.stop()
         clear_away(spec.folder, keep_logs_in=spec.log_file.parent)
-    return 0
 
 
 class _Pool:
@@ -106,7 +110,8 @@ class _Pool:
         self.own_cluster = spec.ray_address is None
         self.direct = self.own_cluster and can_stream_directly()
         self.name = f"longmem-{spec.entry.name}-{os.getpid()}"
-        self.deadline = time.monotonic() + spec.deadline_s
+        self.started = time.monotonic()
+        self.deadline = self.started + spec.deadline_s
 
     def start(self) -> None:
         """Raises ServerDied if the pool is not ready by the deadline."""
@@ -118,6 +123,9 @@ class _Pool:
         host, port, prefix = self._start_application(layout)
         self._wait_until_running(layout)
         base_url = f"http://{host}:{port}{prefix}/v1"
+        # Longer than the replicas took: one whose engine died once may have been replaced.
+        now = time.monotonic()
+        self.deadline = min(self.deadline, now + max(ANSWER_S, 2 * (now - self.started)))
         for _ in range(layout.replicas):
             self._ask(base_url)
         self.say(state="ready", base_url=base_url, replicas=layout.replicas, kind=kind)
@@ -235,7 +243,11 @@ class _Pool:
         return app.status.value, running, "\n".join(filter(None, said))
 
     def _ask(self, base_url: str) -> None:
-        """One real request, tried until the deadline: what is up must also answer."""
+        """One real request, tried until the deadline: what is up must also answer.
+
+        Raises:
+            ServerDied: it did not.
+        """
         body = {"model": self.spec.entry.name, "prompt": [1, 1], "max_tokens": 1}
         request = urllib.request.Request(
             f"{base_url}/completions",
@@ -259,9 +271,12 @@ class _Pool:
                     ) from error
             time.sleep(POLL_PERIOD_S)
 
-    def watch(self) -> None:
-        """Obeys commands. Returns only by an exception: the application stopped running for
-        good."""
+    def watch(self) -> NoReturn:
+        """Obeys commands until the application stopped running for good.
+
+        Raises:
+            ServerDied: it did.
+        """
         bad_since: float | None = None
         while True:
             with contextlib.suppress(queue.Empty):
@@ -403,4 +418,5 @@ def _hear_owner(commands: queue.Queue[WeightsCommand]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # All is stopped and said. Python's own taking apart crashes now and then under Ray's threads.
+    os._exit(main())

@@ -1,4 +1,5 @@
 import os
+from pkgutil import resolve_name
 from types import SimpleNamespace
 
 import pytest
@@ -55,6 +56,14 @@ def test_no_remote_code_and_no_pickles(layout):
     assert arguments["trust_remote_code"] is False
     assert arguments["load_format"] == "safetensors"
     assert arguments["max_model_len"] == 1024
+
+
+def test_cpus_that_have_matrix_tiles_are_asked_for_them():
+    pytest.importorskip("vllm")
+    from serving.cpu_worker import AmxWorker
+
+    assert resolve_name(engine_arguments(find_model("pocket-base"), CPU)["worker_cls"]) is AmxWorker
+    assert "worker_cls" not in engine_arguments(find_model("pocket-base"), GPU)
 
 
 def test_weights_can_change_only_where_a_folder_is_given(tmp_path):

@@ -19,6 +19,7 @@ from torch import Tensor
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sampling
+from serving.app import CPU_WORKER
 from serving.weights import reload
 from training.rl.engine import Generated, Request
 from training.rl.recipe import RlRecipe
@@ -66,6 +67,7 @@ class VllmEngine:
         if not torch.cuda.is_available():
             # Splitting a prompt winds back the sampler of a seeded request, which a CPU's cannot.
             arguments["enable_chunked_prefill"] = False
+            arguments["worker_cls"] = CPU_WORKER
         self._llm = LLM(**(arguments | options))
         config = self._llm.llm_engine.model_config
         self.window_tokens = int(config.max_model_len)
