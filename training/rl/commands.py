@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import UsageError
+from core.flags import at_least
 
 if TYPE_CHECKING:
     from serving.client import Client
@@ -39,15 +40,18 @@ def add_rl(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
     add.add_argument("--device", metavar="NAME", help="cpu or cuda; default: what there is")
     add.add_argument(
-        "--workers", type=int, metavar="N", help="share it among N Ray Train workers, a GPU each"
+        "--workers",
+        type=at_least(1),
+        metavar="N",
+        help="share it among N Ray Train workers, a GPU each",
     )
     add.add_argument(
         "--ray-address", metavar="HOST:PORT", help="with --workers: of a running Ray cluster"
     )
     add.add_argument("--fresh", action="store_true", help="begin anew, do not go on")
     add.add_argument("--model", metavar="NAME|DIR", help="to start from, not the recipe's")
-    add.add_argument("--steps", type=int, metavar="N", help="instead of the recipe's")
-    add.add_argument("--seed", type=int, metavar="S", help="instead of the recipe's")
+    add.add_argument("--steps", type=at_least(1), metavar="N", help="instead of the recipe's")
+    add.add_argument("--seed", type=at_least(0), metavar="S", help="instead of the recipe's")
     add.set_defaults(command=train_rl)
 
     add = kinds.add_parser(
@@ -144,10 +148,6 @@ def _trainer(workers: int | None, ray_address: str | None) -> Callable[..., Path
 
 def _changed(recipe: RlRecipe, arguments: argparse.Namespace) -> RlRecipe:
     """The recipe with what flags say instead."""
-    if arguments.steps is not None and arguments.steps < 1:
-        raise UsageError(f"--steps: got {arguments.steps}, expected at least 1")
-    if arguments.seed is not None and arguments.seed < 0:
-        raise UsageError(f"--seed: got {arguments.seed}, expected 0 or more")
     given = {name: getattr(arguments, name) for name in ("steps", "seed", "model")}
     changes = {name: value for name, value in given.items() if value is not None}
     return recipe.model_copy(update=changes)

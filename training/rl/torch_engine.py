@@ -254,8 +254,9 @@ def _draw_cut(probs_BV: Tensor, draws_B: Tensor, sampling: Sampling, size: int) 
     top_p (Holtzman et al., arXiv:1904.09751).
 
     To sort a vocabulary takes longer than all else in a step of a small model, so the `size`
-    most likely tokens are tried first, and the whole for the rows where these are too few. The
-    draw is the same either way.
+    most likely tokens are tried first, and the whole for the rows where these are too few: flat
+    distributions pay for both. The draw is the same either way, except that which of several
+    equally likely tokens stand at the cut is not fixed.
     """
     whole = size >= probs_BV.shape[1]
     if whole:

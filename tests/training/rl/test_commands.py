@@ -81,9 +81,6 @@ def test_every_preset_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["rl"], "no recipe given"),
         (["rl", "nobody"], "not known"),
-        (["rl", "pocket", "--steps", "0"], "--steps: got 0"),
-        (["rl", "pocket", "--seed", "-1"], "--seed: got -1"),
-        (["rl", "pocket", "--workers", "0"], "workers: got 0"),
         (["rl", "pocket", "--ray-address", "here:1"], "--workers"),
         (["plot", "nowhere"], "cannot be read"),
         (["plot", "a", "b"], "--out DIR"),
@@ -98,6 +95,17 @@ def test_what_cannot_be_done_is_one_message(
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("flag", ["--steps=0", "--seed=-1", "--workers=0", "--workers=two"])
+def test_numbers_are_checked_before_anything_starts(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run.main(["train", "rl", "pocket", flag])
+    assert stopped.value.code == 2
+    name, _, value = flag.partition("=")
+    assert f"{name}: '{value}' is not a whole number" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,23 @@ def test_top_p_and_top_k_cut_the_draw_but_not_the_logprob() -> None:
         torch.testing.assert_close(logprobs_B, logits_BV.gather(1, tokens_B[:, None])[:, 0])
 
 
+@pytest.mark.parametrize("spread", [0.3, 3.0, 8.0], ids=["flat", "mixed", "peaked"])
+def test_a_cut_draw_from_a_large_vocabulary_is_that_of_the_whole_sort(spread: float) -> None:
+    torch.manual_seed(0)
+    logits_BV = spread * torch.randn(200, 2000)
+    draws_B = torch.tensor(np.random.default_rng(3).random(200))
+    cut = replace(PLAIN, top_p=0.9)
+    drawn_B, _ = sample(logits_BV, draws_B, cut)
+    most_BV, tokens_BV = logits_BV.softmax(-1).sort(dim=-1, descending=True)
+    kept_BV = most_BV.masked_fill(most_BV.cumsum(-1) - most_BV >= cut.top_p, 0)
+    shares_BV = torch.zeros_like(kept_BV).scatter(1, tokens_BV, kept_BV).double()
+    sums_BV = shares_BV.cumsum(-1)
+    for token, draw, sums_V in zip(drawn_B, draws_B, sums_BV, strict=True):
+        before = sums_V[token - 1] if token else 0.0
+        at = draw * sums_V[-1]
+        assert before - 1e-6 <= at <= sums_V[token] + 1e-6
+
+
 def test_a_token_of_probability_zero_is_never_drawn() -> None:
     logits_BV = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(3, -1)
     draws_B = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64)
