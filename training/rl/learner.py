@@ -61,6 +61,7 @@ class Learner:
         world: World | None = None,
     ) -> None:
         self.model, self.reference, self.recipe = model, reference, recipe
+        self.temperature = recipe.temperature
         self.world = world or World()
         self.device = next(model.parameters()).device
         self.optimizer = adamw(model, recipe)
@@ -75,6 +76,7 @@ class Learner:
         """
         started = time.monotonic()
         recipe = self.recipe
+        self.temperature = recipe.sampling_at(step).temperature
         rate = recipe.rate_at(step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
@@ -138,7 +140,7 @@ class Learner:
                 logprobs_U, entropy_U = score_replies(
                     self.model,
                     batch,
-                    temperature=recipe.temperature,
+                    temperature=self.temperature,
                     gradient_checkpointing=recipe.gradient_checkpointing,
                 )
             reference_U = self._reference_logprobs(batch)
@@ -179,16 +181,14 @@ class Learner:
     def _score_reference(self, batch: MicroBatch) -> Tensor:
         assert self.reference is not None
         with torch.no_grad():
-            logprobs_U, _ = score_replies(
-                self.reference, batch, temperature=self.recipe.temperature
-            )
+            logprobs_U, _ = score_replies(self.reference, batch, temperature=self.temperature)
         return logprobs_U
 
     def _kl_of(self, batch: MicroBatch) -> float:
         """Mean k3 to the reference over one micro-batch: the metric where the loss has no KL."""
         batch = batch.to(self.device)
         with torch.no_grad(), self._autocast():
-            logprobs_U, _ = score_replies(self.model, batch, temperature=self.recipe.temperature)
+            logprobs_U, _ = score_replies(self.model, batch, temperature=self.temperature)
         return float(k3(logprobs_U, self._score_reference(batch))[batch.index_N].mean())
 
     def _with_own_logprobs(self, packs: Sequence[Packed]) -> tuple[list[Packed], float]:
@@ -200,9 +200,7 @@ class Learner:
             for place, counts in self._mine(packed):
                 batch = batches[place].to(self.device)
                 with torch.no_grad(), self._autocast():
-                    logprobs_U, _ = score_replies(
-                        self.model, batch, temperature=self.recipe.temperature
-                    )
+                    logprobs_U, _ = score_replies(self.model, batch, temperature=self.temperature)
                 own_N = logprobs_U[batch.index_N]
                 drift += (own_N - batch.old_logprobs_N).abs().sum() * counts
                 batches[place] = replace(batch, old_logprobs_N=own_N)

@@ -146,7 +146,8 @@ class Trainer:
         first = step * recipe.groups * rounds
         for _ in range(rounds):
             missing = recipe.groups - len(kept)
-            for group in self._groups(range(first, first + missing)):
+            questions = range(first, first + missing)
+            for group in self._groups(questions, recipe.sampling_at(step)):
                 good = group.informative or not recipe.dynamic_sampling
                 (kept if good else dropped).append(group)
             first += missing
@@ -154,7 +155,7 @@ class Trainer:
                 break
         return kept, dropped
 
-    def _groups(self, questions: range) -> list[Group]:
+    def _groups(self, questions: range, sampling: Sampling) -> list[Group]:
         """Rollouts of the training questions of these numbers, judged."""
         recipe, size = self.recipe, self.recipe.group_size
         samples = [self._question(number) for number in questions]
@@ -163,7 +164,6 @@ class Trainer:
             for number, sample in zip(questions, samples, strict=True)
             for again in range(size)
         ]
-        sampling = Sampling(temperature=recipe.temperature, top_p=recipe.top_p)
         ends = asyncio.run(run_rollouts(self.engine, jobs, sampling))
         return [
             judge(sample, ends[at * size : (at + 1) * size], recipe, self.tokenizer)

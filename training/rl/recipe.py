@@ -22,7 +22,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from core.errors import UsageError
-from core.types import AnswerForm
+from core.types import AnswerForm, Sampling
 from training.rl.loss import LossSettings
 
 PRESETS = Path(__file__).parent / "presets"
@@ -60,13 +60,22 @@ class Validation(_Part):
     tasks: tuple[TaskShare, ...] = Field(min_length=1)
 
 
+class Stage(_Part):
+    """From step `start` (from 0) on, rollouts are drawn so."""
+
+    start: int = Field(ge=1)
+    temperature: float = Field(gt=0)
+    top_p: float = Field(gt=0, le=1)
+
+
 class RlRecipe(_Part):
     """A recipe, checked. `name` is the file's, unless that says another.
 
     model: a name in the catalogue, or a folder. chunk_tokens: of a chunk; reply_tokens: the
     budget of every turn's reply.
     groups: prompts a step; group_size: rollouts a prompt (G). mini_batches: optimizer updates
-    a step, each on groups / mini_batches prompts. learning_rate: see `rate_at`.
+    a step, each on groups / mini_batches prompts. learning_rate: see `rate_at`. stages: later
+    samplings of the rollouts, see `sampling_at`.
 
     normalize_std, dynamic_sampling, overlong: the options of GRPO and DAPO that the papers
     here leave off. max_refills: how often dynamic sampling may draw again for a step.
@@ -94,6 +103,7 @@ class RlRecipe(_Part):
     steps: int = Field(ge=1)
     temperature: float = Field(default=1.0, gt=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
+    stages: tuple[Stage, ...] = ()
 
     learning_rate: float = Field(gt=0)
     warmup_steps: int = Field(ge=0)
@@ -135,7 +145,21 @@ class RlRecipe(_Part):
         loss = self.loss
         if not (0 <= loss.clip_low < 1 and loss.clip_high >= 0 and loss.kl_beta >= 0):
             raise ValueError(f"loss is {loss}; expected 0 <= clip_low < 1, the others 0 or more")
+        starts = [stage.start for stage in self.stages]
+        if starts != sorted(set(starts)):
+            raise ValueError(f"stages start at {starts}; expected each after the one before")
         return self
+
+    def sampling_at(self, step: int) -> Sampling:
+        """How the rollouts of a step (from 0) are drawn."""
+        now = [stage for stage in self.stages if stage.start <= step]
+        drawn = now[-1] if now else self
+        return Sampling(temperature=drawn.temperature, top_p=drawn.top_p)
+
+    @property
+    def samplings(self) -> list[Sampling]:
+        """All that the run goes through."""
+        return [self.sampling_at(step) for step in (0, *(stage.start for stage in self.stages))]
 
     def rate_at(self, step: int) -> float:
         """Learning rate of all updates of a step (from 0): linear warm-up, then constant. The

@@ -110,12 +110,16 @@ def vllm_logprobs_mode(recipe: RlRecipe) -> str:
     Raises:
         UsageError: neither is what training needs for this sampling.
     """
-    if recipe.temperature != 1 and recipe.top_p < 1 and recipe.old_logprobs == "engine":
+    drawn = recipe.samplings
+    kinds = {"raw_logprobs" if one.temperature == 1 else "processed_logprobs" for one in drawn}
+    after_cut = any(one.temperature != 1 and one.top_p < 1 for one in drawn)
+    mixed = len(kinds) > 1 and any(one.temperature == 1 and one.top_p < 1 for one in drawn)
+    if recipe.old_logprobs == "engine" and (after_cut or mixed):
         raise UsageError(
-            "with a temperature other than 1, vLLM's logprobs are those after top_p cut: take "
-            'top_p = 1, or old_logprobs = "trainer"'
+            "with a temperature other than 1 in any stage, vLLM's logprobs are those after top_p "
+            'cut: take top_p = 1 throughout, or old_logprobs = "trainer"'
         )
-    return "raw_logprobs" if recipe.temperature == 1 else "processed_logprobs"
+    return "raw_logprobs" if kinds == {"raw_logprobs"} else "processed_logprobs"
 
 
 def integer_seed(request: Request) -> int:

@@ -6,9 +6,12 @@ does what `training.rl.run.train_rl` does, by training/rl/sharded.py. Ray runs o
 loopback, or on the cluster at `ray_address`, whose nodes must all see `out`, the checkpoint and
 the corpora at the same paths. After a failure all workers go on from the last saved step.
 
+On this machine's own Ray the workers meet in a file, and all that listens is on loopback. On a
+cluster Ray Train makes the process group: PyTorch's rendezvous (TCPStore) then listens on a port
+of rank 0, on all addresses, as it knows no other way.
+
 Run here: two CPU workers of one machine, one of them killed on the way. Not run: GPUs, a cluster
-of several machines. Of what listens, only PyTorch's rendezvous (TCPStore, a port of rank 0) is
-not on loopback: it knows no address but all.
+of several machines.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ import json
 import os
 import shutil
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from transformers import Qwen2ForCausalLM
 
 from core.errors import HarnessError, UsageError
@@ -73,8 +78,9 @@ def train_sharded(
         "out": str(out),
         "data": None if data is None else str(data.resolve()),
     }
-    with _ray(ray_address, workers), _followed(out / METRICS_FILE, progress):
-        _fit(job, out, workers, gpus=kind == "cuda", max_failures=max_failures)
+    backend = "nccl" if kind == "cuda" else "gloo"
+    with _ray(ray_address, workers) as meeting, _followed(out / METRICS_FILE, progress):
+        _fit(job, out, workers, backend, meeting, max_failures)
     shutil.rmtree(out / RAY_TRAIN_FOLDER, ignore_errors=True)
     model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     load_weights(out, model)
@@ -82,15 +88,26 @@ def train_sharded(
     return out
 
 
-def _fit(job: dict[str, Any], out: Path, workers: int, *, gpus: bool, max_failures: int) -> None:
+def _fit(
+    job: dict[str, Any],
+    out: Path,
+    workers: int,
+    backend: str,
+    meeting: Path | None,
+    max_failures: int,
+) -> None:
+    """`meeting`: a folder of this machine where the workers meet, None: Ray Train sees to it."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
     from ray.train.torch import TorchConfig, TorchTrainer
 
+    work, torch_config = _work, TorchConfig(backend=backend)
+    if meeting is not None:
+        work, torch_config = _meet_and_work, _without_group(torch_config)
     trainer = TorchTrainer(
-        _work,
-        train_loop_config=job,
-        torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
-        scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpus),
+        work,
+        train_loop_config=job | {"meeting": str(meeting), "backend": backend},
+        torch_config=torch_config,
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=backend == "nccl"),
         run_config=RunConfig(
             name=RAY_TRAIN_FOLDER,
             storage_path=str(out),
@@ -105,9 +122,43 @@ def _fit(job: dict[str, Any], out: Path, workers: int, *, gpus: bool, max_failur
         raise UsageError(refused)
 
 
+def _without_group(torch_config: Any) -> Any:
+    """`torch_config`, with which Ray Train makes no process group."""
+    from ray.train.backend import Backend
+    from ray.train.torch import TorchConfig
+
+    class NoGroup(Backend):
+        share_cuda_visible_devices = True
+
+    class WithoutGroup(TorchConfig):
+        backend_cls = NoGroup
+
+    return WithoutGroup(torch_config.backend)
+
+
+def _meet_and_work(job: dict[str, Any]) -> str | None:
+    """`_work` in a process group that is made here, through a file that is new each time the
+    workers are started."""
+    from ray.train import get_context
+    from ray.train.collective import broadcast_from_rank_zero
+
+    file = Path(job["meeting"], broadcast_from_rank_zero(uuid.uuid4().hex))
+    here = get_context()
+    dist.init_process_group(
+        job["backend"],
+        init_method=file.as_uri(),
+        rank=here.get_world_rank(),
+        world_size=here.get_world_size(),
+    )
+    try:
+        return _work(job)
+    finally:
+        dist.destroy_process_group()
+
+
 def _work(job: dict[str, Any]) -> str | None:
-    """What each worker runs, in a process group that Ray Train has made. Returns why the recipe
-    cannot be run, if so: all workers find the same, and to start them again would not help."""
+    """What each worker runs, in a process group. Returns why the recipe cannot be run, if so: all
+    workers find the same, and to start them again would not help."""
     from ray.train.torch import get_device
 
     from training.rl.sharded import train_rank
@@ -127,8 +178,9 @@ def _work(job: dict[str, Any]) -> str | None:
 
 
 @contextlib.contextmanager
-def _ray(address: str | None, workers: int) -> Iterator[None]:
-    """Ray on loopback, of this process alone and without a dashboard; or the cluster."""
+def _ray(address: str | None, workers: int) -> Iterator[Path | None]:
+    """Ray on loopback, of this process alone and without a dashboard, and its folder; or the
+    cluster and None."""
     folder = None
     if address is None:
         folder = new_folder()
@@ -136,6 +188,7 @@ def _ray(address: str | None, workers: int) -> Iterator[None]:
         os.environ |= head_environment(ports, folder, direct=False) | {
             MARK: str(folder),
             "GLOO_SOCKET_IFNAME": "lo",
+            "NCCL_SOCKET_IFNAME": "lo",
         }
     import ray
 
@@ -152,7 +205,7 @@ def _ray(address: str | None, workers: int) -> Iterator[None]:
         }
     try:
         ray.init(**options)
-        yield
+        yield folder
     finally:
         ray.shutdown()
         if folder is not None:

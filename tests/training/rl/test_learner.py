@@ -14,7 +14,7 @@ from transformers import Qwen2ForCausalLM
 from tests.training.rl.small import groups_of, plain_logprobs, small_model, small_recipe
 from training.rl.learner import Groups, Learner
 from training.rl.loss import LossSettings
-from training.rl.recipe import RlRecipe
+from training.rl.recipe import RlRecipe, Stage
 
 AVERAGED = ("clip_fraction", "kl", "ratio", "log_ratio", "surrogate", "entropy")
 
@@ -42,6 +42,7 @@ class Naive:
 
     def update(self, groups: Groups, step: int) -> dict[str, float]:
         recipe = self.recipe
+        self.temperature = recipe.sampling_at(step).temperature
         for group in self.optimizer.param_groups:
             group["lr"] = recipe.learning_rate * min(1.0, (step + 1) / recipe.warmup_steps)
         size = len(groups) // recipe.mini_batches
@@ -49,7 +50,7 @@ class Naive:
         # As the trainer sees them before it changes anything; of the engine otherwise.
         with torch.no_grad():
             own = {
-                id(one): plain_logprobs(self.model, one, recipe.temperature)[0]
+                id(one): plain_logprobs(self.model, one, self.temperature)[0]
                 for group in groups
                 for one in group
             }
@@ -63,14 +64,14 @@ class Naive:
         terms: list[Tensor] = []
         seen: list[dict[str, Tensor]] = []
         for one in (one for group in groups for one in group):
-            now, entropies = plain_logprobs(self.model, one, recipe.temperature)
+            now, entropies = plain_logprobs(self.model, one, self.temperature)
             old = torch.tensor(one.old_logprobs)
             if recipe.old_logprobs == "trainer":
                 old = own[id(one)]
             kept = now
             if self.reference is not None:
                 with torch.no_grad():
-                    kept = plain_logprobs(self.reference, one, recipe.temperature)[0]
+                    kept = plain_logprobs(self.reference, one, self.temperature)[0]
             advantages = torch.tensor(one.advantages)
             ratio = torch.exp(now - old)
             bounded = torch.clamp(ratio, 1 - loss_settings.clip_low, 1 + loss_settings.clip_high)
@@ -95,6 +96,7 @@ CASES = {
     "trainer's logprobs": {"old_logprobs": "trainer"},
     "two mini-batches": {"mini_batches": 2, "old_logprobs": "trainer"},
     "no reference": {"loss": LossSettings(kl_beta=0.0), "share_prefixes": False},
+    "a hotter stage": {"stages": (Stage(start=1, temperature=1.3, top_p=1.0),)},
     "temperature, checkpointing": {"temperature": 0.8, "gradient_checkpointing": True},
 }
 

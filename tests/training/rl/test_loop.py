@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,11 +13,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from core.errors import SettingsChanged
-from core.types import Sample, Trajectory
+from core.types import Sample, Sampling, Trajectory
 from tasks.corpora import Corpora
 from tests.training.rl.tiny import by_chance, tiny_recipe, write_tiny_checkpoint
+from training.rl.engine import run_rollouts
 from training.rl.loop import METRICS_FILE, Trainer
-from training.rl.recipe import RlRecipe, recipe_json
+from training.rl.recipe import RlRecipe, Stage, recipe_json
 from training.rl.run import make_trainer
 from training.state import STATE_FILE, claim
 
@@ -120,6 +122,23 @@ def test_an_update_reaches_the_engine(folder: Path) -> None:
     # Old logprobs are the engine's, so a stale engine shows as drift in the next step.
     assert first["drift"] < 1e-4
     assert trainer.step(1)["drift"] < 1e-4
+
+
+def test_a_later_stage_draws_its_rollouts_otherwise(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Sampling] = []
+
+    async def heard(engine: Any, jobs: Any, sampling: Sampling) -> list[Trajectory]:
+        drawn.append(sampling)
+        return await run_rollouts(engine, jobs, sampling)
+
+    monkeypatch.setattr("training.rl.loop.run_rollouts", heard)
+    hot = Stage(start=2, temperature=1.3, top_p=0.9)
+    trainer = trainer_of(tiny_recipe(folder, stages=(hot,)))
+    for step in (1, 2):
+        trainer.step(step)
+    assert drawn == [Sampling(temperature=1.0, top_p=1.0), Sampling(temperature=1.3, top_p=0.9)]
 
 
 def test_dynamic_sampling_asks_further_questions(

@@ -21,7 +21,7 @@ from serving.wire import Reply
 from tests.tiny_model import write_tiny_model
 from training.rl.engine import Generated, Request
 from training.rl.pool_engine import ATTEMPTS, PoolEngine, served_entry, start_pool_engine
-from training.rl.recipe import RlRecipe, load_rl_recipe
+from training.rl.recipe import RlRecipe, Stage, load_rl_recipe
 from training.rl.vllm_engine import integer_seed
 
 PLAIN = Sampling(temperature=1.0, top_p=1.0)
@@ -120,6 +120,12 @@ def test_where_vllm_has_no_such_logprobs_the_engines_are_not_for_training(
     with pytest.raises(UsageError, match="those after top_p cut"):
         served_entry(both, folder)
     served_entry(both.model_copy(update={"old_logprobs": "trainer"}), folder)
+    hotter = Stage(start=5, temperature=1.3, top_p=1.0)
+    later = recipe.model_copy(update={"top_p": 0.9, "stages": (hotter,)})
+    with pytest.raises(UsageError, match="top_p cut"):
+        served_entry(later, folder)
+    uncut = served_entry(later.model_copy(update={"top_p": 1.0}), folder)
+    assert uncut.engine["logprobs_mode"] == "processed_logprobs"
 
 
 def test_each_weights_file_replaces_the_one_before(fake: FakePool, tmp_path: Path) -> None:

@@ -90,6 +90,17 @@ def test_the_rate_warms_up_and_stays() -> None:
     assert recipe.model_copy(update={"warmup_steps": 0}).rate_at(0) == 1e-6
 
 
+def test_stages_follow_one_another() -> None:
+    recipe = load_rl_recipe("pocket-memagent")
+    drawn = [recipe.sampling_at(step) for step in (0, 79, 80, 119, 120, 159)]
+    assert [(one.temperature, one.top_p) for one in drawn] == [
+        *[(1.0, 0.95)] * 2,
+        *[(1.15, 1.0)] * 2,
+        *[(1.3, 1.0)] * 2,
+    ]
+    assert recipe.samplings == drawn[::2]
+
+
 def write(folder: Path, text: str, name: str = "mine.toml") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
@@ -114,6 +125,10 @@ def test_a_file_may_extend_a_preset_or_a_file_beside_it(tmp_path: Path) -> None:
         ("method = 'gru_mem'", "answer_form: GRU-Mem answers in boxed form"),
         ("mini_batches = 3", "groups is 16, mini_batches 3"),
         ("[loss]\nclip_low = 1.0", "expected 0 <= clip_low < 1"),
+        (
+            "[[stages]]\nstart = 5\ntemperature = 1.0\ntop_p = 1.0\n" * 2,
+            r"stages start at \[5, 5\]",
+        ),
         ("overlong = {limit = 10, cache = 11}", "overlong.cache is above"),
         ("groups = ", "not valid TOML"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from core.tokens import Tokenizer
 from core.types import GREEDY, Sampling
 from tests.tiny_model import write_tiny_model
 from training.rl.engine import Generated, Request
+from training.rl.recipe import load_rl_recipe
+from training.rl.run import make_engine
 from training.rl.torch_engine import TorchEngine
 from training.rl.vllm_engine import ENVIRONMENT, VllmEngine
 
@@ -165,3 +168,16 @@ def test_each_kind_of_weight_arrives(
     theirs = vllm_engine.generate(requests(2), GREEDY)
     ours = torch_engine.generate(requests(2), GREEDY)
     assert largest_gap(theirs, ours) < 1e-3
+
+
+def test_a_recipes_engine_gives_the_logprobs_that_its_sampling_needs(
+    model: tuple[Qwen2ForCausalLM, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "training.rl.vllm_engine.VllmEngine", lambda folder, **options: asked.update(options)
+    )
+    cut = load_rl_recipe("pocket").model_copy(update={"engine": "vllm", "top_p": 0.9})
+    policy, folder = model
+    make_engine(cut, folder, policy, Tokenizer.load(folder), max_num_seqs=8)
+    assert asked == {"logprobs_mode": "raw_logprobs", "max_num_seqs": 8}
