@@ -33,16 +33,20 @@ from training.rl.workers import train_sharded
 
 workers_module.FOLLOW_S = 0.05
 out = Path(sys.argv[2])
-told, done = [], []
+told, done, open_to_all = [], [], []
 
 def kill_one(step, metrics):
     told.append(step)
     if step == 1:
-        workers = [
-            process
-            for process in psutil.Process().children(recursive=True)
-            if "RayTrainWorker" in " ".join(process.cmdline())
-        ]
+        children = psutil.Process().children(recursive=True)
+        open_to_all.extend(
+            (process.name(), *listener.laddr)
+            for process in children
+            for listener in process.net_connections("inet")
+            if listener.status == psutil.CONN_LISTEN
+            if listener.laddr.ip not in ("127.0.0.1", "::1")
+        )
+        workers = [one for one in children if "RayTrainWorker" in " ".join(one.cmdline())]
         assert len(workers) == 2, workers
         workers[0].send_signal(signal.SIGKILL)
         done.append(len((out / "metrics.jsonl").read_text().splitlines()) - 1)
@@ -50,6 +54,7 @@ def kill_one(step, metrics):
 if __name__ == "__main__":
     recipe = RlRecipe.model_validate_json(Path(sys.argv[1]).read_text())
     train_sharded(recipe, out, workers=2, device="cpu", progress=kill_one)
+    print("open to all", open_to_all)
     print("steps when killed", *done)
     print("told", *told)
 """
@@ -95,7 +100,8 @@ def test_two_workers_train_as_one_process_and_outlive_a_killed_one(
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    *_, killed, told = ran.stdout.splitlines()
+    *_, open_to_all, killed, told = ran.stdout.splitlines()
+    assert open_to_all == "open to all []"
     assert int(killed.rpartition(" ")[2]) < STEPS
     assert told == "told " + " ".join(map(str, range(STEPS + 1)))
     train_rl(recipe, one, device="cpu")
