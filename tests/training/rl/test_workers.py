@@ -44,7 +44,7 @@ def kill_one(step, metrics):
             for process in children
             for listener in process.net_connections("inet")
             if listener.status == psutil.CONN_LISTEN
-            if listener.laddr.ip not in ("127.0.0.1", "::1")
+            if listener.laddr.ip not in ("127.0.0.1", "::ffff:127.0.0.1", "::1")
         )
         workers = [one for one in children if "RayTrainWorker" in " ".join(one.cmdline())]
         assert len(workers) == 2, workers
