@@ -58,12 +58,17 @@ def test_no_remote_code_and_no_pickles(layout):
     assert arguments["max_model_len"] == 1024
 
 
-def test_cpus_that_have_matrix_tiles_are_asked_for_them():
+def test_cpus_that_have_matrix_tiles_are_asked_for_them(monkeypatch):
     pytest.importorskip("vllm")
     from serving.cpu_worker import AmxWorker
 
     assert resolve_name(engine_arguments(find_model("pocket-base"), CPU)["worker_cls"]) is AmxWorker
     assert "worker_cls" not in engine_arguments(find_model("pocket-base"), GPU)
+    done: list[str] = []
+    monkeypatch.setattr("torch.cpu._init_amx", lambda: done.append("asked"))
+    monkeypatch.setattr(AmxWorker.__base__, "init_device", lambda worker: done.append("began"))
+    AmxWorker.init_device(object.__new__(AmxWorker))
+    assert done == ["asked", "began"]
 
 
 def test_weights_can_change_only_where_a_folder_is_given(tmp_path):

@@ -110,16 +110,14 @@ def vllm_logprobs_mode(recipe: RlRecipe) -> str:
     Raises:
         UsageError: neither is what training needs for this sampling.
     """
-    drawn = recipe.samplings
-    kinds = {"raw_logprobs" if one.temperature == 1 else "processed_logprobs" for one in drawn}
-    after_cut = any(one.temperature != 1 and one.top_p < 1 for one in drawn)
-    mixed = len(kinds) > 1 and any(one.temperature == 1 and one.top_p < 1 for one in drawn)
-    if recipe.old_logprobs == "engine" and (after_cut or mixed):
+    scaled = any(one.temperature != 1 for one in recipe.samplings)
+    cut = any(one.top_p < 1 for one in recipe.samplings)
+    if scaled and cut and recipe.old_logprobs == "engine":
         raise UsageError(
             "with a temperature other than 1 in any stage, vLLM's logprobs are those after top_p "
             'cut: take top_p = 1 throughout, or old_logprobs = "trainer"'
         )
-    return "raw_logprobs" if kinds == {"raw_logprobs"} else "processed_logprobs"
+    return "processed_logprobs" if scaled else "raw_logprobs"
 
 
 def integer_seed(request: Request) -> int:

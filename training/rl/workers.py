@@ -102,7 +102,7 @@ def _fit(
 
     work, torch_config = _work, TorchConfig(backend=backend)
     if meeting is not None:
-        work, torch_config = _meet_and_work, _without_group(torch_config)
+        work, torch_config = _meet_and_work, _no_group()
     trainer = TorchTrainer(
         work,
         train_loop_config=job | {"meeting": str(meeting), "backend": backend},
@@ -122,8 +122,8 @@ def _fit(
         raise UsageError(refused)
 
 
-def _without_group(torch_config: Any) -> Any:
-    """`torch_config`, with which Ray Train makes no process group."""
+def _no_group() -> Any:
+    """A TorchConfig with which Ray Train makes no process group."""
     from ray.train.backend import Backend
     from ray.train.torch import TorchConfig
 
@@ -133,7 +133,7 @@ def _without_group(torch_config: Any) -> Any:
     class WithoutGroup(TorchConfig):
         backend_cls = NoGroup
 
-    return WithoutGroup(torch_config.backend)
+    return WithoutGroup()
 
 
 def _meet_and_work(job: dict[str, Any]) -> str | None:
