@@ -35,7 +35,7 @@ def claim(out: Path, recipe: str, resume: bool) -> None:
     if (out / STATE_FILE).exists():
         if not resume:
             raise SettingsChanged(f"{out} holds a run already; resume it or choose another folder")
-        if path.read_text(encoding="utf-8") != recipe:
+        if not path.exists() or path.read_text(encoding="utf-8") != recipe:
             raise SettingsChanged(f"{out} holds a run of another recipe; choose another folder")
     path.write_text(recipe, encoding="utf-8")
 

@@ -12,6 +12,7 @@ from torch import nn
 from core.errors import SettingsChanged
 from tests.training.rl.tiny import tiny_model
 from training.state import (
+    RECIPE_FILE,
     STATE_FILE,
     append_line,
     claim,
@@ -75,6 +76,9 @@ def test_a_folder_belongs_to_one_recipe_once_it_holds_a_state(tmp_path: Path) ->
         claim(tmp_path, "one", resume=True)
     with pytest.raises(SettingsChanged, match="resume it"):
         claim(tmp_path, "two", resume=False)
+    (tmp_path / RECIPE_FILE).unlink()
+    with pytest.raises(SettingsChanged, match="another recipe"):
+        claim(tmp_path, "two", resume=True)
     assert [path.name for path in tmp_path.glob("state*")] == [STATE_FILE]
 
 
