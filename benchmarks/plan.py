@@ -106,14 +106,15 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
 
 
 def check_unchanged(stored: Mapping[str, Any], wanted: Mapping[str, Any], run_dir: Path) -> None:
-    """A run goes on only with the settings that it began with.
+    """A run goes on only with the settings that it began with, its cells in any order.
 
     Raises:
         SettingsChanged: with a diff of what changed.
     """
-    if stored == wanted:
+    both = [{**s, "cells": sorted(s.get("cells", ()))} for s in (stored, wanted)]
+    if both[0] == both[1]:
         return
-    before, after = (json.dumps(s, indent=1, sort_keys=True).splitlines() for s in (stored, wanted))
+    before, after = (json.dumps(s, indent=1, sort_keys=True).splitlines() for s in both)
     lines = difflib.unified_diff(before, after, "this run", "this command", lineterm="", n=1)
     raise SettingsChanged(
         f"{run_dir} holds a run with other settings:\n" + "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -74,6 +74,7 @@ def sweep(plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]) 
             store.set_up(plan.settings, plan.cells)
         else:
             check_unchanged(stored, plan.settings, run_dir)
+            plan = replace(plan, cells=tuple(store.cells()))  # the same ones, with the run's ids
         store.begin_session(provenance(command_line()), datetime.now(UTC).isoformat("T", "seconds"))
         jobs = {name: _owed(plan, name, store) for name in plan.models}
         with Progress(_counts(plan, store, jobs)) as progress:

@@ -162,8 +162,11 @@ def test_an_unknown_suite_names_those_there_are() -> None:
 
 def test_only_other_settings_are_refused() -> None:
     check_unchanged({"a": 1}, {"a": 1}, Path("r"))
+    check_unchanged({"cells": [["a", 1], ["b", 2]]}, {"cells": [["b", 2], ["a", 1]]}, Path("r"))
     with pytest.raises(SettingsChanged):
         check_unchanged({"a": 1}, {"a": 1, "b": None}, Path("r"))
+    with pytest.raises(SettingsChanged):
+        check_unchanged({"cells": [["a", 1], ["b", 2]]}, {"cells": [["a", 1]]}, Path("r"))
 
 
 def test_a_checkpoint_stands_in_for_the_catalogues(tmp_path: Path) -> None:

@@ -156,6 +156,25 @@ def test_a_stopped_run_goes_on_inside_a_sample(
     assert results(tmp_path / "broken") == results(tmp_path / "whole")
 
 
+def test_a_run_goes_on_when_a_suite_names_its_cells_in_another_order(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    def dies(number: int) -> None:
+        if number >= 20:
+            raise ServerDied("gone")
+
+    plan = plan_of(tokenizer)
+    cells = tuple(replace(cell, id=i) for i, cell in enumerate(reversed(plan.cells)))
+    first, second = Reader(dies), Reader()
+    with pytest.raises(ServerDied):
+        run(plan, tmp_path / "run", first)
+    run(replace(plan, cells=cells), tmp_path / "run", second)
+    whole = Reader()
+    run(plan, tmp_path / "whole", whole)
+    assert Counter(first.asked + second.asked) == Counter(whole.asked)
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+
+
 def test_a_failed_sample_scores_zero_is_counted_and_owed_again(
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
