@@ -8,7 +8,7 @@ from itertools import product
 from typing import TypeVar
 
 from benchmarks.store import Cell
-from benchmarks.suite import CellBlock, Suite
+from benchmarks.suite import Suite
 from core.errors import UsageError
 
 T = TypeVar("T", str, int)
@@ -31,16 +31,16 @@ class Choice:
 
 
 def cells_of(suite: Suite, choice: Choice) -> tuple[Cell, ...]:
-    """The chosen cells, block by block, lengths before tasks, models and methods.
+    """The chosen cells, block by block and pair by pair, lengths before tasks, models and methods.
 
     A cell that flags bring into several blocks has the samples of the first.
 
     Raises:
         UsageError: nothing is left.
     """
-    known = [_full(suite, block) for block in suite.cells]
-    models = {name for block in known for name in block.models or ()}
-    methods = {name for block in known for name in block.methods or ()}
+    known = suite.products
+    models = {name for block in known for name in block.models}
+    methods = {name for block in known for name in block.methods}
     tasks = {name for block in known for name in block.tasks}
     lengths = {length for block in known for length in block.lengths}
     samples: dict[tuple[str, int, str, str], int] = {}
@@ -48,26 +48,19 @@ def cells_of(suite: Suite, choice: Choice) -> tuple[Cell, ...]:
         for key in _keys(
             _kept(block.lengths, choice.lengths, lengths),
             _kept(block.tasks, choice.tasks, tasks),
-            _kept(block.models or (), choice.models, models),
-            _kept(block.methods or (), choice.methods, methods),
+            _kept(block.models, choice.models, models),
+            _kept(block.methods, choice.methods, methods),
         ):
             samples.setdefault(key, choice.samples or block.samples)
     if not samples:
         pairs = dict.fromkeys(
-            f"{', '.join(block.models or ())} with {', '.join(block.methods or ())}"
-            for block in known
+            f"{', '.join(block.models)} with {', '.join(block.methods)}" for block in known
         )
         raise UsageError(
             f"suite {suite.name}: no cell is left, none of its blocks has all that the flags "
             f"ask for. It runs {'; '.join(pairs)}."
         )
     return tuple(Cell(place, *key, count) for place, (key, count) in enumerate(samples.items()))
-
-
-def _full(suite: Suite, block: CellBlock) -> CellBlock:
-    """The block with the suite's models and methods where it names none."""
-    models, methods = block.models or suite.models, block.methods or suite.methods
-    return block.model_copy(update={"models": models, "methods": methods})
 
 
 def _kept(own: Sequence[T], wanted: Sequence[T] | None, known: set[T]) -> list[T]:

@@ -16,10 +16,12 @@ tasks = ["niah_single_1"]
 lengths = [8192, 16384]                 # tokens
 samples = 128
 
-[[cells]]                               # a block may name its own, so that models meet the
-models = ["pocket-grumem"]              # methods they were trained for; settings may follow
-methods = ["gru_mem@exit_gate=false"]   # a method's name, as they may follow a task's
-tasks = ["niah_single_1@depth=0.1"]
+[[cells]]                               # a block may name models and methods of its own, or
+pairs = [                               # pairs, so that models meet what they were trained for
+    ["pocket-base", "memagent"],
+    ["pocket-grumem", "gru_mem@exit_gate=false"],  # settings may follow a method's name
+]
+tasks = ["niah_single_1@depth=0.1"]     # as they may follow a task's
 lengths = [8192]
 samples = 128
 
@@ -32,9 +34,16 @@ import difflib
 import tomllib
 from itertools import product
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from core.errors import UsageError
 from core.types import Scalar
@@ -43,16 +52,34 @@ SUITES = Path(__file__).parent / "suites"
 
 
 class CellBlock(BaseModel):
-    """Every task at every length, `samples` samples each, by every method on every model: its
-    own ones, else the suite's."""
+    """Every task at every length, `samples` samples each, by every method on every model (its
+    own ones, else the suite's), or by every one of `pairs`: (model, method)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tasks: tuple[str, ...] = Field(min_length=1)
     lengths: tuple[int, ...] = Field(min_length=1)
     samples: int = Field(ge=1)
-    models: tuple[str, ...] | None = Field(default=None, min_length=1)
-    methods: tuple[str, ...] | None = Field(default=None, min_length=1)
+    models: tuple[str, ...] = Field(default=(), min_length=1)
+    methods: tuple[str, ...] = Field(default=(), min_length=1)
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    @field_validator("pairs", mode="before")
+    @classmethod
+    def _every_pair_is_two_names(cls, pairs: Any) -> Any:
+        """One error for any wrong shape, where a tuple's parts would each have their own."""
+        listed = isinstance(pairs, list | tuple) and pairs
+        if not listed or not all(
+            isinstance(pair, list | tuple) and [*map(type, pair)] == [str, str] for pair in pairs
+        ):
+            raise ValueError(f'got {pairs!r}, expected [["MODEL", "METHOD"], ...]')
+        return pairs
+
+    @model_validator(mode="after")
+    def _pairs_or_a_product(self) -> Self:
+        if self.pairs and (self.models or self.methods):
+            raise ValueError("has pairs, and models or methods too: give one or the other")
+        return self
 
 
 class Suite(BaseModel):
@@ -70,20 +97,33 @@ class Suite(BaseModel):
     method_settings: dict[str, dict[str, Scalar]] = {}
     cells: tuple[CellBlock, ...] = Field(min_length=1)
 
+    @property
+    def products(self) -> list[CellBlock]:
+        """The cells as blocks that each name models and methods, all of these by all of those:
+        a block of pairs is as many blocks, each of one model and one method."""
+        products = []
+        for block in self.cells:
+            for model, method in block.pairs:
+                one = {"models": (model,), "methods": (method,), "pairs": ()}
+                products.append(block.model_copy(update=one))
+            if not block.pairs:
+                models, methods = block.models or self.models, block.methods or self.methods
+                products.append(block.model_copy(update={"models": models, "methods": methods}))
+        return products
+
     @model_validator(mode="after")
     def _every_block_has_a_model_and_a_method(self) -> Self:
         for number, block in enumerate(self.cells, 1):
             for what in ("models", "methods"):
-                if not (getattr(block, what) or getattr(self, what)):
+                if not (block.pairs or getattr(block, what) or getattr(self, what)):
                     raise ValueError(f"[[cells]] number {number} has no {what}, nor has the suite")
         return self
 
     @model_validator(mode="after")
     def _no_cell_twice(self) -> Self:
         seen = set()
-        for block in self.cells:
-            models, methods = block.models or self.models, block.methods or self.methods
-            for cell in product(block.tasks, block.lengths, methods, models):
+        for block in self.products:
+            for cell in product(block.tasks, block.lengths, block.methods, block.models):
                 if cell in seen:
                     raise ValueError(f"the suite names the cell {cell} twice")
                 seen.add(cell)
@@ -122,5 +162,13 @@ def one_of(name: str, known: list[str]) -> str:
 def _explained(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
-    faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    faults = (f"{_place(*e['loc'])}: {e['msg']}" for e in error.errors())
     return "; ".join(fault.removeprefix(": ") for fault in faults)
+
+
+def _place(*loc: str | int) -> str:
+    """Where in the file: blocks are counted from 1."""
+    match loc:
+        case "cells", int(block), *rest:
+            return " ".join((f"[[cells]] number {block + 1}", *map(str, rest)))
+    return ".".join(map(str, loc))

@@ -52,6 +52,25 @@ def test_a_block_without_its_own_takes_the_suites() -> None:
     ]
 
 
+def test_pairs_are_blocks_of_one_model_and_one_method() -> None:
+    ways = (("base", "memagent"), ("gru", "gru_mem"), ("gru", "gru_mem@exit_gate=false"))
+    pairs = suite({"pairs": ways}, {"lengths": (4096,)}, models=("a",), methods=("full_context",))
+    single = suite(
+        *({"models": (model,), "methods": (method,)} for model, method in ways),
+        {"models": ("a",), "methods": ("full_context",), "lengths": (4096,)},
+    )
+    for choice in (
+        EVERYTHING,
+        Choice(models=("gru",)),
+        Choice(methods=("gru_mem", "memagent"), lengths=(512, 1024)),
+        Choice(models=("gru", "mine"), methods=("retrieval",)),
+    ):
+        assert keys(pairs, choice) == keys(single, choice)
+    assert [(model, method) for _, _, method, model, _ in keys(pairs, Choice(lengths=(1024,)))] == [
+        *ways
+    ]
+
+
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
@@ -89,3 +108,5 @@ def test_a_block_without_a_model_and_a_cell_named_twice_are_refused() -> None:
         suite({"models": ("a",)}, {}, methods=("memagent",))
     with pytest.raises(ValidationError, match="twice"):
         suite({}, {"lengths": (2048,)}, models=("a",), methods=("memagent",))
+    with pytest.raises(ValidationError, match="twice"):
+        suite({"pairs": (("a", "memagent"), ("a", "memagent"))})

@@ -149,6 +149,26 @@ def test_a_wrong_suite_file_is_told(
         make_plan(load_suite(str(suite_file)), Overrides(tokenizer=folder, **HERE), None)
 
 
+@pytest.mark.parametrize("more", ['models = ["m"]', 'methods = ["memagent"]'])
+def test_a_block_has_pairs_or_models_and_methods(suite_file: Path, more: str) -> None:
+    suite_file.write_text(f'{SUITE}pairs = [["m", "memagent"]]\n{more}\n')
+    with pytest.raises(
+        UsageError, match=r"small\.toml: \[\[cells\]\] number 2: .*one or the other"
+    ):
+        load_suite(str(suite_file))
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    ['[["m"]]', '[["m", "memagent", "x"]]', '[["m", ["x"]]]', '["m", "memagent"]', "2", "[]"],
+)
+def test_pairs_of_another_shape_are_told(suite_file: Path, pairs: str) -> None:
+    suite_file.write_text(f"{SUITE}pairs = {pairs}\n")
+    where = r"small\.toml: \[\[cells\]\] number 2 pairs: "
+    with pytest.raises(UsageError, match=where + r'.*expected \[\["MODEL", "METHOD"\], \.\.\.\]$'):
+        load_suite(str(suite_file))
+
+
 def test_every_suite_that_comes_with_the_project_loads() -> None:
     assert "pocket" in suite_names()
     for name in suite_names():
