@@ -71,7 +71,8 @@ def published_cell(
 ) -> Cell:
     """The cell of sample `index`. The first sample, 0, is made for it and remembered.
 
-    `make`: the `sample` of the task's family. `units`: finds their number in a sample's meta.
+    `make`: the `sample` of the task's family; the task's own may number samples otherwise, as that
+    of `TrainingQuestions` does. `units`: finds their number in a sample's meta.
     """
     order_seed = cell_seed(task.name, task.parameters, length, seed)
     if index == 0:
