@@ -7,7 +7,7 @@ read; numbers are drawn and measured in blocks: at 512K tokens a haystack has 23
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, Literal
 
@@ -99,9 +99,11 @@ def fill_with_needles(
     excluded: Collection[str],
     meter: Meter,
     least: int,
+    near_misses: float = 0.0,
 ) -> tuple[NeedleLines, int]:
     """As many random needle lines as fit into `room` tokens, newlines included, but at least
-    `least` even if they do not fit. Returns them and their tokens. No key is in `excluded`.
+    `least` even if they do not fit. Returns them and their tokens. No key is in `excluded`;
+    of word keys the share `near_misses` (0 to 1) has one of the two words of such a key.
     """
     keys: list[NDArray[Any]] = []
     values: list[NDArray[Any]] = []
@@ -111,8 +113,8 @@ def fill_with_needles(
         drawn = NeedleLines(
             key_kind,
             value_kind,
-            _draw_block(key_kind, rng, block, excluded),
-            _draw_block(value_kind, rng, block, ()),
+            _draw_block(key_kind, rng, block, excluded, near_misses),
+            _draw_block(value_kind, rng, block),
         )
         fits, tokens = _fitting(meter, drawn, room - used, min(block, least - lines))
         keys.append(drawn.keys[:fits])
@@ -169,7 +171,13 @@ def _halves() -> tuple[NDArray[np.object_], NDArray[np.object_]]:
     return np.array(lexicon().adjectives, dtype=object), np.array(lexicon().nouns, dtype=object)
 
 
-def _draw_block(kind: Kind, rng: random.Random, count: int, excluded: Collection[str]) -> Block:
+def _draw_block(
+    kind: Kind,
+    rng: random.Random,
+    count: int,
+    excluded: Collection[str] = (),
+    near_misses: float = 0.0,
+) -> Block:
     if kind == "uuids":
         return draw_uuids(rng, count)
     words = kind == "words"
@@ -177,10 +185,26 @@ def _draw_block(kind: Kind, rng: random.Random, count: int, excluded: Collection
     if not words:
         return (numbers + LEAST_NUMBER).astype(np.uint32)
     banned = {number for text in excluded for number in lexicon().pair_numbers(text)}
+    if near_misses:
+        numbers = _with_near_misses(rng, numbers, sorted(banned), near_misses)
     for place in np.flatnonzero(np.isin(numbers, list(banned))):
         while int(numbers[place]) in banned:
             numbers[place] = (numbers[place] + 1) % lexicon().pairs
     return numbers.astype(np.uint32)
+
+
+def _with_near_misses(
+    rng: random.Random, pairs: Numbers, keys: Sequence[int], share: float
+) -> Numbers:
+    """`pairs`, of which about `share` get the adjective or the noun of one of `keys`."""
+    nouns, count, fine = len(lexicon().nouns), len(pairs), 10**6
+    key = np.array(keys)[_uniform(rng, len(keys), count)]
+    same_adjective = _uniform(rng, 2, count) == 0
+    chosen = _uniform(rng, fine, count) < share * fine
+    adjective = np.where(chosen & same_adjective, key // nouns, pairs // nouns)
+    noun = np.where(chosen & ~same_adjective, key % nouns, pairs % nouns)
+    near: Numbers = adjective * nouns + noun
+    return near
 
 
 def _uniform(rng: random.Random, many: int, count: int) -> Numbers:

@@ -105,7 +105,9 @@ class Niah:
     """One needle task. Fields are RULER's: kinds of key and value, how many keys are hidden,
     how many values each has, how many keys are asked for. `depth` puts the needle of the first
     gold at that share of the haystack (0 to 1) and leaves the others where chance puts them.
-    `published` makes cells as the published generators do, see above."""
+    `near_misses` is the share of a needle haystack's lines whose key has one of the two words
+    of a hidden key (RULER: 0, so about one line of 800 has). `published` makes cells as
+    the published generators do, see above."""
 
     name: str
     summary: str
@@ -117,6 +119,7 @@ class Niah:
     queries: int = 1
     generation_tokens: int = 128
     depth: float | None = None
+    near_misses: float = 0.0
     published: bool = False
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, niah; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
@@ -128,6 +131,15 @@ class Niah:
                 f"{self.queries}, expected at least 1 of each"
             )
         check_depth(self.name, self.depth)
+        if not 0 <= self.near_misses <= 1:
+            raise UsageError(f"{self.name}: near_misses {self.near_misses}, expected 0 to 1")
+        if self.near_misses and (
+            self.published or self.haystack != "needle" or self.key_kind != "words"
+        ):
+            raise UsageError(
+                f"{self.name}: near_misses needs a haystack of needles with keys of two words "
+                "(niah_multikey_2), and published=false"
+            )
         hidden = max(self.keys, self.queries) * self.values
         if self.haystack == "essay" and hidden > len(DEPTHS):
             raise UsageError(
@@ -251,6 +263,7 @@ class Niah:
                 () if self.published else {needle.key for needle in needles},
                 measure,
                 least=max(len(needles), cell.step),
+                near_misses=self.near_misses,
             )
             if (lines := max(cell.within(len(base)), len(needles))) < len(base):
                 base, used = first_lines(base, lines, measure)

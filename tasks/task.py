@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 GENERATION = 1
 """Part of every seed and id. Raise it when a change gives other bytes for the same seed."""
 
-LATER = (("depth", None), ("published", False))
+LATER = (("depth", None), ("near_misses", 0.0), ("published", False))
 """Settings that tasks did not always have, unset."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -157,3 +158,42 @@ def test_no_two_pairs_read_the_same() -> None:
     assert hyphens
     for adjective in words.adjectives:
         assert all(len(words.pair_numbers(f"{adjective}-{noun}")) == 1 for noun in hyphens)
+
+
+def test_near_misses_share_one_word_with_the_key_that_is_asked_for(
+    byte_tokenizer: Tokenizer,
+) -> None:
+    task = replace(niah("niah_multikey_2"), near_misses=0.3)
+    shared: Counter[str] = Counter()
+    for sample in many(task, 8, 60_000, byte_tokenizer):
+        (key,) = sample.meta["keys"]
+        asked = word_numbers(str(key))
+        for line in sample.problem.context.pieces:
+            adjective, noun = word_numbers(re.findall(r" for (.+) is: ", line)[0])
+            shared[f"{adjective == asked[0]} {noun == asked[1]}"] += 1
+    lines = shared.total()
+    assert shared["True True"] == 8  # the needles themselves
+    assert shared["True False"] / lines == pytest.approx(0.15, abs=0.02)
+    assert shared["False True"] / lines == pytest.approx(0.15, abs=0.02)
+
+
+def word_numbers(key: str) -> tuple[int, int]:
+    """The adjective and the noun of a key, as their places in the lists."""
+    adjective, noun = divmod(lexicon().pair_numbers(key)[0], len(lexicon().nouns))
+    return adjective, noun
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("niah_multikey_2", {"near_misses": 1.5}, "expected 0 to 1"),
+        ("niah_multikey_3", {"near_misses": 0.1}, "keys of two words"),
+        ("niah_single_1", {"near_misses": 0.1}, "haystack of needles"),
+        ("niah_multikey_2", {"near_misses": 0.1, "published": True}, "published=false"),
+    ],
+)
+def test_near_misses_are_for_haystacks_of_word_needles(
+    name: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        replace(niah(name), **settings)
