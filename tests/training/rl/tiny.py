@@ -18,19 +18,23 @@ from training.state import save_checkpoint
 POCKET = Path(__file__).parents[3] / "checkpoints" / "pocket-base"
 
 
-def tiny_model(*, tied: bool = True) -> Qwen2ForCausalLM:
-    """Two layers of width 32, and the pocket's vocabulary: its prompts are few tokens of that."""
+def tiny_model(*, tied: bool = True, **shape: int) -> Qwen2ForCausalLM:
+    """Two layers of width 32, and the pocket's vocabulary: its prompts are few tokens of that.
+    `shape` changes Qwen2Config's numbers."""
     config = json.loads((POCKET / "config.json").read_text())
+    numbers = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 512,
+    }
     torch.manual_seed(0)
     return Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=config["vocab_size"],
-            hidden_size=32,
-            intermediate_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            max_position_embeddings=512,
+            **numbers | shape,
             tie_word_embeddings=tied,
             bos_token_id=None,
             eos_token_id=config["eos_token_id"],
@@ -39,10 +43,10 @@ def tiny_model(*, tied: bool = True) -> Qwen2ForCausalLM:
     )
 
 
-def write_tiny_checkpoint(folder: Path) -> Path:
-    """The tiny model as a checkpoint holds it."""
+def write_tiny_checkpoint(folder: Path, **shape: int) -> Path:
+    """The tiny model, or one of another `shape`, as a checkpoint holds it."""
     folder.mkdir()
-    save_checkpoint(tiny_model(), folder)
+    save_checkpoint(tiny_model(**shape), folder)
     for name in TOKENIZER_FILES:
         shutil.copyfile(POCKET / name, folder / name)
     return folder
