@@ -2,7 +2,8 @@
 one after the paper's Figures 8, 21 and 22 (arXiv:2602.10560).
 
 Several runs (seeds, say) are laid over one another, each with dashes of its own. Where a panel
-shows several quantities the colour is the quantity's, else the run's.
+shows several quantities the colour is the quantity's, else the run's. Where the stages of the
+recipe beside a metrics.jsonl begin, a thin line stands in every panel, if all runs have the same.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
 
 from core.errors import UsageError
 from reports.labels import DASHES, OTHER_PALETTE, PALETTES, Look, compact
-from reports.style import DPI, GREY, INK, dress, foot, head, new_figure
+from reports.style import DPI, GREY, INK, dress, foot, head, new_figure, spread
+from training.rl.recipe import Stage
+from training.state import RECIPE_FILE
 
 OVERVIEW_FILE, GATES_FILE = "curves.png", "gates.png"
 COLOURS = tuple(colour for group in zip(*PALETTES.values(), strict=False) for colour in group)
@@ -31,16 +35,24 @@ EXITS = {"early": COLOURS[1], "exact": COLOURS[2], "late": COLOURS[0]}
 SMOOTHED_STEPS = 20
 """A running mean spans about a twentieth of a run's steps; runs below 40 are drawn as they are."""
 
+STAGES, LEGENDS = 1.5, 1.6
+"""Where they lie, bottom up: areas (1), stages, legends, curves (2)."""
+STAGE_ROOM = 0.1
+"""Of the first panel's height, above its curves: for the labels of the stages."""
+STAGE_GAP = 0.15
+"""Of the steps: between the middles of two labels, at least."""
+
 Row = Mapping[str, float | None]
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The lines of one metrics.jsonl, in the order of their steps."""
+    """The lines of one metrics.jsonl, in the order of their steps, and the stages of the recipe."""
 
     name: str
     rows: Sequence[Row]
+    stages: Sequence[Stage] = ()
 
     @property
     def window(self) -> int:
@@ -69,7 +81,8 @@ def draw_metrics(metrics: Sequence[Path], out: Path) -> list[Path]:
     A run is called as its folder. The second figure is drawn where a run has gates.
 
     Raises:
-        UsageError: a file is missing, holds no step, or a line of it is no JSON object.
+        UsageError: a file is missing, holds no step, or a line of it is no JSON object; or the
+            recipe beside it is none.
     """
     if not metrics:
         raise UsageError("no run to draw; give a folder with a metrics.jsonl")
@@ -168,9 +181,11 @@ def _page(
 ) -> Figure:
     rows = -(-len(panels) // columns)
     last = max(row["step"] or 0 for run in runs for row in run.rows)
+    stages = [stage for stage in _common_stages(runs) if stage.start < last]
     figure = new_figure(0.9 + (1.9 if columns > 2 else 2.4) * rows)
     for axes, panel in zip(figure.subplots(rows, columns).flat, panels, strict=True):
         panel(axes)
+        _mark_stages(axes, stages)
         axes.tick_params(labelsize=7)
         axes.set_xlim(-0.02 * last, 1.02 * last)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -180,6 +195,9 @@ def _page(
     if windows:
         over = " or ".join(map(str, windows))
         note += f"\nFaint: each step. Strong: the running mean of {over} steps."
+    if stages:
+        _label_stages(figure.axes[0], stages, last)
+        note += "\nDashed: from there on rollouts are drawn at temperature T."
     foot(figure, f"Across: steps. {note}")
     return figure
 
@@ -229,8 +247,9 @@ def _several(
                     named = ""
         if axes.lines:
             axes.legend(
-                fontsize=6.5, frameon=False, labelcolor=GREY, handlelength=1.4, borderaxespad=0.2
-            )
+                fontsize=6.5, labelcolor=GREY, handlelength=1.4, borderaxespad=0.2,
+                facecolor="white", edgecolor="none", framealpha=1.0,
+            ).set_zorder(LEGENDS)  # fmt: skip
         _limit(axes, floor, top)
 
     return draw
@@ -284,6 +303,40 @@ def _smoothed(points: Points, window: int) -> Points:
     return steps, (sums[high] - sums[low]) / (high - low)
 
 
+def _common_stages(runs: Sequence[Run]) -> Sequence[Stage]:
+    """The stages of all runs, none if they differ."""
+    first, *others = (run.stages for run in runs)
+    return first if all(stages == first for stages in others) else ()
+
+
+def _mark_stages(axes: Axes, stages: Sequence[Stage]) -> None:
+    """A line where each stage begins."""
+    for place in map(_place, stages):
+        axes.axvline(
+            place, color=GREY, alpha=0.6, linestyle=(0, (4, 3)), linewidth=0.7, zorder=STAGES
+        )
+
+
+def _label_stages(axes: Axes, stages: Sequence[Stage], last: float) -> None:
+    """Labels above the curves, apart from one another, over the axes' 0 to `last` steps."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + STAGE_ROOM * (high - low))
+    gap = STAGE_GAP * last
+    places = spread([*map(_place, stages)], gap, gap / 2, last - gap / 2)
+    for place, stage in zip(places, stages, strict=True):
+        axes.text(
+            *(place, 1.0, f"T={stage.temperature:g}"), transform=axes.get_xaxis_transform(),
+            ha="center", va="top", fontsize=6.5, color=GREY,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+        )  # fmt: skip
+
+
+def _place(stage: Stage) -> float:
+    """Between the last step before it and its first one: metrics count steps from 1, a stage's
+    start counts from 0."""
+    return stage.start + 0.5
+
+
 def _limit(axes: Axes, floor: float | None, top: float | None) -> None:
     low, high = axes.get_ylim()
     room = 0.03 if top is not None else 0.0
@@ -319,7 +372,26 @@ def _read(path: Path) -> Run:
         rows.append({name: _known(value) for name, value in row.items()})
     if not any(row["step"] for row in rows):
         raise UsageError(f"{path}: no step yet, nothing to draw")
-    return Run(path.parent.resolve().name, rows)
+    return Run(path.parent.resolve().name, rows, _read_stages(path.with_name(RECIPE_FILE)))
+
+
+class _Staged(BaseModel):
+    """What the figures need of a recipe; so that runs of older versions, too, can be drawn."""
+
+    stages: tuple[Stage, ...] = ()
+
+
+def _read_stages(path: Path) -> Sequence[Stage]:
+    """The stages of a recipe; none where there is no file."""
+    if not path.is_file():
+        return ()
+    try:
+        return _Staged.model_validate_json(path.read_bytes()).stages
+    except ValidationError as error:
+        raise UsageError(
+            f"{path}: not the recipe of an RL run; expected JSON, its stages with start, "
+            "temperature and top_p"
+        ) from error
 
 
 def _known(value: float | None) -> float | None:

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from core.errors import UsageError
-from training.rl.figures import GATES_FILE, OVERVIEW_FILE, _read, _smoothed, draw_metrics
+from training.rl.figures import (
+    GATES_FILE,
+    OVERVIEW_FILE,
+    _overview,
+    _read,
+    _smoothed,
+    draw_metrics,
+)
 
 PNG = b"\x89PNG"
 
@@ -58,6 +65,54 @@ def test_the_running_mean_is_centred_and_shorter_at_the_ends() -> None:
     steps, values = np.arange(4.0), np.array([0.0, 3.0, 6.0, 0.0])
     assert _smoothed((steps, values), 3)[1].tolist() == [1.5, 3, 3, 3]
     assert _smoothed((steps[:2], values[:2]), 9)[1].tolist() == [1.5, 1.5]
+
+
+def staged(folder: Path, steps: int, *starts: int) -> Path:
+    """A metrics.jsonl beside a recipe whose rollouts get hotter at these steps."""
+    path = write(folder, steps)
+    stages = [{"start": s, "temperature": 1.1 + i / 10, "top_p": 1} for i, s in enumerate(starts)]
+    recipe = {"name": "of another version", "since_dropped": 1, "stages": stages}
+    (folder / "recipe.json").write_text(json.dumps(recipe))
+    return path
+
+
+def marks(*metrics: Path) -> tuple[list[list[float]], list[str]]:
+    """Where dashed lines stand in each panel, and the labels of the first."""
+    panels = _overview([_read(path) for path in metrics]).axes
+    xs = [[[*line.get_xdata()] for line in axes.lines] for axes in panels]
+    places = [[x[0] for x in panel if len(x) == 2 and x[0] == x[1]] for panel in xs]
+    assert not any(axes.texts for axes in panels[1:])
+    return places, [text.get_text() for text in panels[0].texts]
+
+
+def test_stages_are_marked_where_they_begin_in_every_panel(tmp_path: Path) -> None:
+    run = staged(tmp_path / "a", 30, 10, 20, 30)  # the last has not begun
+    panels, labels = marks(run)
+    assert panels == [[10.5, 20.5]] * 15
+    assert labels == ["T=1.1", "T=1.2"]
+    assert marks(run, staged(tmp_path / "seed", 4, 10, 20, 30)) == (panels, labels)
+    unmarked = ([[]] * 15, [])
+    assert marks(run, staged(tmp_path / "other", 30, 10, 21)) == unmarked
+    assert marks(run, write(tmp_path / "without", 30)) == unmarked
+
+
+def test_labels_of_stages_are_apart_and_inside_their_panel(tmp_path: Path) -> None:
+    figure = _overview([_read(staged(tmp_path / "a", 160, 1, 2, 20, 158, 159))])
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    panel = figure.axes[0].get_window_extent()
+    assert len(boxes) == 5
+    edges = [panel.x0, *(edge for box in boxes for edge in (box.x0, box.x1)), panel.x1]
+    assert edges == sorted(edges)
+    highest = max(line.get_ydata().max() for line in figure.axes[0].lines[:2])
+    assert figure.axes[0].transData.transform((0, highest))[1] < min(box.y0 for box in boxes)
+
+
+def test_a_recipe_that_is_none_is_told(tmp_path: Path) -> None:
+    run = write(tmp_path / "a", 2)
+    (tmp_path / "a" / "recipe.json").write_text('{"stages": [{"steps": 150}]}')
+    with pytest.raises(UsageError, match=r"recipe\.json: not the recipe of an RL run"):
+        draw_metrics([run], tmp_path)
 
 
 def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
