@@ -29,6 +29,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -40,7 +41,14 @@ from core.types import Evidence, Json, Match, Problem, Sample
 from tasks.corpora import Corpora
 from tasks.documents import AFTER, ANSWER_PREFIX, BEFORE, INSTRUCTION, heading
 from tasks.fiction_names import KINDS
-from tasks.fiction_prose import NumberedStories, forms, sentences_of, story_tokens
+from tasks.fiction_prose import (
+    NumberedStories,
+    Outlines,
+    forms,
+    outlines,
+    sentences_of,
+    story_tokens,
+)
 from tasks.fiction_questions import FictionQuestion, draw_question
 from tasks.fiction_world import SIZE, Ints, World, code_of, world_of
 from tasks.measure import Meter, meter, too_short
@@ -97,7 +105,8 @@ class Fiction:
             UsageError: besides, if `documents` is less than the gold ones, or more than the
                 world has.
         """
-        rng = sample_rng(self.name, self.parameters, length, seed, index)
+        parameters = self.parameters
+        rng = sample_rng(self.name, parameters, length, seed, index)
         world = world_of(seed)
         question = self._question(world, seed, index)
         measure = meter(tokenizer)
@@ -107,15 +116,15 @@ class Fiction:
         chosen, tokens = self._choose(rng, world, question, room, measure)
         if self.documents is None and tokens > room:
             raise too_short(self.name, length, length - room + tokens, tokenizer)
-        order, places = self._arrange(rng, chosen, len(question.golds))
+        order, places = self._arrange(rng, len(chosen), len(question.golds))
         newlines = measure.line(".\n\n") - measure.count(".")
         materials = {"tokenizer": tokenizer.fingerprint, "fiction": forms().fingerprint}
         return Sample(
-            id=sample_id(self.name, self.parameters, length, seed, index, materials),
+            id=sample_id(self.name, parameters, length, seed, index, materials),
             task=self.name,
             index=index,
             problem=Problem(
-                Context(NumberedStories(world, order), "\n\n"),
+                Context(NumberedStories(chosen[order]), "\n\n"),
                 question.text if self.bare_question else f"{INSTRUCTION} {question.text}",
             ),
             golds=(question.answer,),
@@ -149,7 +158,7 @@ class Fiction:
         question: FictionQuestion,
         room: int,
         measure: Meter,
-    ) -> tuple[Ints, int]:
+    ) -> tuple[Outlines, int]:
         """The documents of the haystack, the golds first, and their tokens with headings. The
         golds are always among them, the near misses as far as there is room."""
         golds = len(question.golds)
@@ -160,29 +169,30 @@ class Fiction:
             )
         own = [code_of(entity) for entity in (*question.golds, *question.near[: self.near])]
         codes = np.array(own)
-        tokens = story_tokens(world, codes, measure)
+        stories = outlines(world, codes)
+        tokens = story_tokens(stories, measure)
         while True:
             sums = np.cumsum(tokens + _heading_tokens(len(codes), measure))
             fitting = int(np.searchsorted(sums, room, side="right"))
             if fitting < len(codes) if wanted is None else wanted <= len(codes):
                 count = max(fitting, golds) if wanted is None else wanted
-                return codes[:count], int(sums[count - 1])
+                return stories[:count], int(sums[count - 1])
             lacking = wanted - len(codes) if wanted else (room - sums[-1]) / np.mean(tokens)
             drawn = _distinct(codes, _draw(rng, world, int(lacking * 1.1) + 16))
-            tokens = np.concatenate([tokens, story_tokens(world, drawn, measure)])
-            codes = np.concatenate([codes, drawn])
+            more = outlines(world, drawn)
+            tokens = np.concatenate([tokens, story_tokens(more, measure)])
+            codes, stories = np.concatenate([codes, drawn]), stories + more
 
-    def _arrange(self, rng: random.Random, chosen: Ints, golds: int) -> tuple[Ints, list[int]]:
-        """A random order in which the golds stand within the first share of the places, and
-        where each of them stands."""
-        first = max(int(len(chosen) * self.gold_within), golds)
+    def _arrange(self, rng: random.Random, count: int, golds: int) -> tuple[Ints, list[int]]:
+        """A random order of `count` documents, the golds first, in which the golds stand within
+        the first share of the places, and where each of them stands."""
+        first = max(int(count * self.gold_within), golds)
         places = rng.sample(range(first), golds)
-        others = chosen[golds:][np.argsort(_numbers(rng, len(chosen) - golds), kind="stable")]
-        free = np.ones(len(chosen), dtype=bool)
+        free = np.ones(count, dtype=bool)
         free[places] = False
-        order = np.empty_like(chosen)
-        order[places] = chosen[:golds]
-        order[free] = others
+        order = np.empty(count, dtype=np.int64)
+        order[places] = np.arange(golds)
+        order[free] = golds + np.argsort(_numbers(rng, count - golds), kind="stable")
         return order, places
 
 
@@ -203,19 +213,24 @@ def _draw(rng: random.Random, world: World, count: int) -> Ints:
 
 def _distinct(known: Ints, drawn: Ints) -> Ints:
     """Those drawn that are not known, each once, in the order of drawing."""
-    _, first = np.unique(drawn, return_index=True)
-    drawn = drawn[np.sort(first)]
-    return drawn[~np.isin(drawn, known)]
+    both = np.concatenate([known, drawn])
+    _, first = np.unique(both, return_index=True)
+    return both[np.sort(first[first >= len(known)])]
 
 
 def _heading_tokens(count: int, measure: Meter) -> Ints:
     """Tokens of `Document 1` to `Document {count}`."""
+    return _heading_table(1 << (count - 1).bit_length(), measure)[:count]
+
+
+@lru_cache(maxsize=32)
+def _heading_table(count: int, measure: Meter) -> Ints:
     digit = measure.digit_tokens
     if digit is None:
-        return np.array([measure.count(f"Document {k}") for k in range(1, count + 1)])
+        headings = [heading(number) for number in range(1, count + 1)]
+        return measure.lines(headings) - measure.line(":\n")
     more_digits = np.searchsorted(10 ** np.arange(1, 10), np.arange(1, count + 1), side="right")
-    tokens: Ints = measure.count("Document 1") + digit * more_digits
-    return tokens
+    return measure.count("Document 1") + digit * more_digits
 
 
 def _evidence(world: World, question: FictionQuestion, places: list[int]) -> Iterator[Evidence]:

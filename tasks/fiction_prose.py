@@ -36,6 +36,7 @@ from tasks.fiction_world import (
     FIRST_RELATION,
     NAME_SLOTS,
     PARTNER,
+    SLOTS,
     START,
     Entity,
     Ints,
@@ -142,21 +143,27 @@ _JOINTS = [(left, right) for left in ("word", "1907") for right in (".", ",", ")
 _JOINTS.append(("Document 12", ":\n"))
 """Where parts meet besides those places that `tasks.measure` checks."""
 
-_WORD = re.compile(" ?[^ \0]+")
+END = "\0"
+"""The last part of each document, by which the text of a batch is cut into documents."""
 
-BATCH = 512
-"""Documents rendered at a time."""
+_WORD = re.compile(f" ?[^ {END}]+")
+
+BATCH = 1_024
+"""Documents measured or rendered at a time."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Forms:
     """All wordings, as rows of part numbers; a number below zero is a slot, ~column.
 
-    `rows`: (kinds x FORMS, columns). `spans[row]`: fact -> (first, end) column of the sentence
+    `rows`: (kinds x FORMS, columns), each up to END, and from there on `padding`. `uses[row]`:
+    how often each slot stands in it. `spans[row]`: fact -> (first, end) column of the sentence
     that tells it, or of the title. `texts`: all parts. `fingerprint`: SHA-256 of everything.
     """
 
     rows: Ints
+    padding: int
+    uses: Ints
     spans: tuple[Mapping[str, tuple[int, int]], ...]
     texts: NDArray[np.object_]
     fingerprint: str
@@ -185,11 +192,14 @@ def forms() -> Forms:
             rows.append(row)
             spans.append(span)
     width = max(map(len, rows))
-    nothing = len(texts)
-    texts.append("")
-    padded = [row + [nothing] * (width - len(row)) for row in rows]
-    digest = hashlib.sha256(json.dumps([texts, padded]).encode()).hexdigest()
-    return Forms(np.array(padded), tuple(spans), np.array(texts, dtype=object), digest)
+    # Part of the ids of all samples: rows as they were before they had an END.
+    padded = [row + [len(texts)] * (width - len(row)) for row in rows]
+    digest = hashlib.sha256(json.dumps([[*texts, ""], padded]).encode()).hexdigest()
+    end, padding = len(texts), len(texts) + 1
+    ended = np.array([[*row, end] + [padding] * (width - len(row)) for row in rows])
+    uses = np.stack([(ended == ~slot).sum(axis=1) for slot in range(SLOTS)], axis=1)
+    parts = np.array([*texts, END, ""], dtype=object)
+    return Forms(ended, padding, uses, tuple(spans), parts, digest)
 
 
 def _append(
@@ -220,27 +230,59 @@ def _columns(kind: str, slot: str) -> list[int]:
     return [2 * about, 2 * about + 1]
 
 
-def rows_of(world: World, codes: Ints) -> tuple[Ints, Ints]:
-    """Parts of the documents (n, columns), and the row of `forms` that each follows (n,)."""
-    slots, wording = world.slots(codes)
-    wordings = (codes >> BITS) * FORMS + wording % FORMS
-    rows = forms().rows[wordings]
-    filled = np.take_along_axis(slots, np.maximum(~rows, 0), axis=1)
-    return np.where(rows < 0, filled, rows), wordings
+@dataclass(frozen=True, eq=False, slots=True)
+class Outlines:
+    """Documents to be measured and rendered: what each tells, and in which words.
+
+    `slots`: (n, SLOTS), see `World.slots`; `wordings`: (n,), the row of `forms` that each follows.
+    """
+
+    slots: NDArray[np.int32]
+    wordings: Ints
+
+    def __len__(self) -> int:
+        return len(self.wordings)
+
+    def __getitem__(self, which: slice | Ints) -> Outlines:
+        return Outlines(self.slots[which], self.wordings[which])
+
+    def __add__(self, more: Outlines) -> Outlines:
+        return Outlines(
+            np.concatenate([self.slots, more.slots]),
+            np.concatenate([self.wordings, more.wordings]),
+        )
+
+    def rows(self) -> Ints:
+        """Parts of the documents (n, columns)."""
+        rows = forms().rows[self.wordings]
+        own_slots = SLOTS * np.arange(len(self))[:, None]
+        filled = self.slots.ravel()[own_slots + np.maximum(~rows, 0)]
+        return np.where(rows < 0, filled, rows)
+
+    def render(self) -> list[str]:
+        """The documents."""
+        rows = self.rows()
+        parts = forms().texts[rows[rows != forms().padding]]
+        return "".join(parts.tolist()).split(END)[:-1]
 
 
-def render(world: World, codes: Ints) -> list[str]:
+def outlines(world: World, codes: Ints) -> Outlines:
     """The documents of the entities."""
-    rows, _ = rows_of(world, codes)
-    return ["".join(parts) for parts in forms().texts[rows].tolist()]
+    slots = np.empty((len(codes), SLOTS), dtype=np.int32)
+    drawn = np.empty_like(codes)
+    for start in range(0, len(codes), BATCH):
+        batch = slice(start, start + BATCH)
+        slots[batch], drawn[batch] = world.slots(codes[batch])
+    return Outlines(slots, (codes >> BITS) * FORMS + drawn % FORMS)
 
 
 def sentences_of(world: World, told: Sequence[tuple[Entity, str]]) -> list[tuple[int, str]]:
     """For each entity and fact: the sentence of the entity's document that tells the fact (or
     its title, for `title`), and the character at which it starts there."""
-    rows, wordings = rows_of(world, np.array([code_of(entity) for entity, _ in told]))
+    stories = outlines(world, np.array([code_of(entity) for entity, _ in told]))
+    rows = forms().texts[stories.rows()].tolist()
     sentences: list[tuple[int, str]] = []
-    for (_, fact), parts, wording in zip(told, forms().texts[rows].tolist(), wordings, strict=True):
+    for (_, fact), parts, wording in zip(told, rows, stories.wordings, strict=True):
         first, end = forms().spans[wording][fact]
         before, sentence = "".join(parts[:first]), "".join(parts[first:end])
         sentences.append((len(before) + sentence.startswith(" "), sentence.removeprefix(" ")))
@@ -250,42 +292,42 @@ def sentences_of(world: World, told: Sequence[tuple[Entity, str]]) -> list[tuple
 class NumberedStories(LazyLines):
     """Documents of a world, each under its number in the haystack; rendered on access."""
 
-    __slots__ = ("codes", "world")
+    __slots__ = ("stories",)
 
-    def __init__(self, world: World, codes: Ints) -> None:
-        self.world = world
-        self.codes = codes
+    def __init__(self, stories: Outlines) -> None:
+        self.stories = stories
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return len(self.stories)
 
     def line(self, index: int) -> str:
-        return heading(index + 1) + render(self.world, self.codes[index : index + 1])[0]
+        return heading(index + 1) + self.stories[index : index + 1].render()[0]
 
     def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self.codes), BATCH):
-            stories = render(self.world, self.codes[start : start + BATCH])
-            for number, story in enumerate(stories, start + 1):
+        for start in range(0, len(self.stories), BATCH):
+            batch = self.stories[start : start + BATCH].render()
+            for number, story in enumerate(batch, start + 1):
                 yield f"Document {number}:\n{story}"
 
 
 # -- tokens ----------------------------------------------------------------------------------
 
 
-def story_tokens(world: World, codes: Ints, measure: Meter) -> Ints:
+def story_tokens(stories: Outlines, measure: Meter) -> Ints:
     """Tokens of each document with the colon and newline before it and the blank line after."""
-    known = _part_tokens(measure)
+    known, fixed = _part_tokens(measure)
     around = measure.line(":\n") + measure.line(".\n\n") - measure.count(".")
-    batches = [
-        known[rows_of(world, codes[start : start + BATCH])[0]].sum(axis=1)
-        for start in range(0, len(codes), BATCH)
-    ]
-    return np.concatenate(batches) + around if batches else codes
+    tokens: Ints = fixed[stories.wordings] + around
+    for start in range(0, len(stories), BATCH):
+        batch = stories[start : start + BATCH]
+        slot_tokens, uses = known[batch.slots], forms().uses[batch.wordings]
+        tokens[start : start + BATCH] += np.einsum("ns,ns->n", slot_tokens, uses)
+    return tokens
 
 
 @lru_cache(maxsize=4)
-def _part_tokens(measure: Meter) -> Ints:
-    """Tokens of every part.
+def _part_tokens(measure: Meter) -> tuple[Ints, Ints]:
+    """Tokens of every part, and of all the fixed text of each row of `forms`.
 
     Raises:
         UsageError: the tokenizer joins what stands on both sides of a joint of parts.
@@ -300,27 +342,18 @@ def _part_tokens(measure: Meter) -> Ints:
             )
     # A text is cut before each space, so its words count one by one, with their spaces.
     texts: list[str] = forms().texts.tolist()
-    distinct = dict.fromkeys(_WORD.findall("\0".join(texts)))
+    distinct = dict.fromkeys(_WORD.findall(END.join(texts)))
     inner = [word for word in distinct if word.startswith(" ")]
     first = [word for word in distinct if word[0].isalnum()]
-    tokens = dict(zip(inner, _counted_together(measure, "", inner), strict=True))
-    tokens |= dict(zip(first, _counted_together(measure, "\n", first), strict=True))
+    counted = measure.spaced([word.removeprefix(" ") for word in inner])
+    tokens = dict(zip(inner, counted.tolist(), strict=True))
+    counted = measure.lines([f"{word}\n" for word in first]) - measure.line("\n")
+    tokens |= zip(first, counted.tolist(), strict=True)
     for word in distinct:
         if word not in tokens:
             tokens[word] = measure.line(word) if word == "\n" else measure.count(word)
-    return np.array(
+    known = np.array(
         [tokens.get(text) or sum(tokens[word] for word in _WORD.findall(text)) for text in texts]
     )
-
-
-def _counted_together(measure: Meter, before: str, words: Sequence[str]) -> list[int]:
-    """Tokens of each word, from one run of the tokenizer over all of them. Each starts, with
-    `before`, in white space, and no other token of a word does."""
-    ids = np.array(measure.tokenizer.encode("".join(before + word for word in words)))
-    known, place = np.unique(ids, return_inverse=True)
-    opens = [measure.tokenizer.decode_bytes([int(i)])[:1] in (b" ", b"\n") for i in known]
-    starts = np.flatnonzero(np.array(opens)[place])
-    if len(starts) != len(words):
-        return [measure.count_once(word) for word in words]
-    tokens: list[int] = np.diff(starts, append=len(ids)).tolist()
-    return [count - measure.line(before) for count in tokens] if before else tokens
+    rows = forms().rows
+    return known, np.where(rows < 0, 0, known[rows]).sum(axis=1)

@@ -131,8 +131,6 @@ _RELATION_COUNT = np.array([len(RELATIONS[kind]) for kind in KINDS])
 _TARGET = _by_kind(RELATIONS, MOST_RELATIONS, _KIND_NUMBER)
 _VALUE_COUNT = _by_kind(ATTRIBUTES, MOST_ATTRIBUTES, {k: len(v) for k, v in VALUES.items()})
 _VALUE_BASE = _by_kind(ATTRIBUTES, MOST_ATTRIBUTES, name_parts().value_base)
-_PHRASE_BASE = np.array([name_parts().phrase_base[kind] for kind in KINDS])
-_PHRASE_FIRST = np.array([kind in PHRASE_FIRST for kind in KINDS])
 
 SELF, PARTNER, FIRST_RELATION = 0, 1, 2
 """Whom the slots of a document name, in order; then come the targets of its relations."""
@@ -140,6 +138,11 @@ NAME_SLOTS = 2 * (FIRST_RELATION + MOST_RELATIONS)
 START = NAME_SLOTS + MOST_ATTRIBUTES
 """Slot of the first part of the entity's own name as it stands at the start of a line."""
 SLOTS = START + 1
+
+_NAMED = np.hstack([np.repeat(np.arange(len(KINDS))[:, None], FIRST_RELATION, axis=1), _TARGET])
+"""Kind -> the kinds of all whom its documents name."""
+_PHRASE_BASE = np.array([name_parts().phrase_base[kind] for kind in KINDS])[_NAMED]
+_PHRASE_FIRST = np.array([kind in PHRASE_FIRST for kind in KINDS])[_NAMED]
 
 
 def kind_number(kind: str) -> int:
@@ -162,9 +165,10 @@ class World:
         numbers = (np.frombuffer(digest, dtype="<u8") >> np.uint64(64 - BITS)).astype(np.int64)
         keys = numbers.reshape(6, len(KINDS), columns)
         keys[::2] |= 1  # odd factors can be divided by
-        self._keys = np.ascontiguousarray(keys.transpose(1, 2, 0))
-        self._name_keys = np.ascontiguousarray(self._keys[:, 0])
-        self._scalar: list[list[list[int]]] = self._keys.tolist()
+        self._keys = keys
+        self._fact_keys = np.ascontiguousarray(keys[:, :, 1:])
+        self._name_keys = np.ascontiguousarray(keys[:, _NAMED, 0])
+        self._scalar: list[list[list[int]]] = keys.transpose(1, 2, 0).tolist()
 
     # -- one entity ------------------------------------------------------------------------
 
@@ -209,7 +213,7 @@ class World:
         from 0, says which."""
         kinds = codes >> BITS
         choice = choice % _RELATION_COUNT[kinds]
-        numbers = _mix(codes & _MASK, np.moveaxis(self._keys[kinds, 1 + choice], -1, 0))
+        numbers = _mix(codes & _MASK, self._keys[:, kinds, 1 + choice])
         reached: Ints = (_TARGET[kinds, choice] << BITS) | numbers
         return reached
 
@@ -220,17 +224,14 @@ class World:
         and one for each attribute.
         """
         kinds, numbers = codes >> BITS, codes & _MASK
-        mixed = _mix(numbers[:, None], np.moveaxis(self._keys[kinds, 1:], -1, 0))
+        mixed = _mix(numbers[:, None], self._fact_keys.take(kinds, axis=1))
         about = np.empty((len(codes), FIRST_RELATION + MOST_RELATIONS), dtype=np.int64)
-        about_kinds = np.empty_like(about)
         about[:, SELF], about[:, PARTNER] = numbers, numbers ^ 1
-        about_kinds[:, :FIRST_RELATION] = kinds[:, None]
         about[:, FIRST_RELATION:] = mixed[:, :MOST_RELATIONS]
-        about_kinds[:, FIRST_RELATION:] = _TARGET[kinds]
-        names = _mix(about, np.moveaxis(self._name_keys[about_kinds], -1, 0))
+        names = _mix(about, self._name_keys.take(kinds, axis=1))
         roots = names >> PHRASE_BITS
-        phrases = _PHRASE_BASE[about_kinds] + (names & ((1 << PHRASE_BITS) - 1))
-        first = _PHRASE_FIRST[about_kinds]
+        phrases = _PHRASE_BASE[kinds] + (names & ((1 << PHRASE_BITS) - 1))
+        first = _PHRASE_FIRST[kinds]
         slots = np.empty((len(codes), SLOTS), dtype=np.int64)
         slots[:, 0:NAME_SLOTS:2] = np.where(first, phrases, roots)
         slots[:, 1:NAME_SLOTS:2] = np.where(first, roots, phrases)

@@ -17,12 +17,13 @@ import pytest
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
+from tasks import fiction_prose
 from tasks.corpora import Corpora
 from tasks.fiction import Fiction
 from tasks.fiction_names import GIVEN, KINDS, PHRASES, ROOTS, VALUES
-from tasks.fiction_prose import SENTENCES, NumberedStories, render
+from tasks.fiction_prose import SENTENCES, NumberedStories, outlines
 from tasks.fiction_questions import ASKED, COMPARED, NAMED, NOUNS, draw_question
-from tasks.fiction_world import RELATIONS, SIZE, Entity, _mix, code_of, world_of
+from tasks.fiction_world import RELATIONS, SIZE, Entity, World, _mix, code_of, world_of
 from tasks.registry import TASKS
 from tasks.words import lexicon
 
@@ -47,6 +48,11 @@ def documents_of(sample: Sample) -> list[str]:
     texts = re.split(r"(?:^|\n\n)Document \d+:\n", sample.problem.context.text())
     assert texts[0] == ""
     return texts[1:]
+
+
+def document_of(world: World, entity: Entity) -> str:
+    (document,) = outlines(world, np.array([code_of(entity)])).render()
+    return document
 
 
 def pattern(template: str) -> re.Pattern[str]:
@@ -275,7 +281,7 @@ def test_documents_tell_what_the_world_says_and_partners_agree() -> None:
     for kind in range(len(KINDS)):
         for _ in range(40):
             entity = Entity(kind, rng.randrange(SIZE))
-            (found, title), told = read(render(world, np.array([code_of(entity)]))[0])
+            (found, title), told = read(document_of(world, entity))
             assert (found, title) == (KINDS[kind], world.name(entity))
             for relation in RELATIONS[found]:
                 assert told.pop(relation) == world.name(world.target(entity, relation))
@@ -284,7 +290,7 @@ def test_documents_tell_what_the_world_says_and_partners_agree() -> None:
             if partner is not None:
                 other = Entity(kind, entity.number ^ 1)
                 assert partner == world.name(other)
-                assert read(render(world, np.array([code_of(other)]))[0])[1]["partner"] == title
+                assert read(document_of(world, other))[1]["partner"] == title
 
 
 def test_two_worlds_share_no_names_and_no_facts(byte_tokenizer: Tokenizer) -> None:
@@ -328,6 +334,15 @@ def test_any_document_can_be_rendered_alone(byte_tokenizer: Tokenizer) -> None:
     together = list(pieces)
     assert [pieces[i] for i in range(len(pieces))] == together
     assert pieces[-1] == together[-1]
+
+
+def test_batches_do_not_show(byte_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = make(2, 40_000, byte_tokenizer)
+    monkeypatch.setattr(fiction_prose, "BATCH", 7)
+    cut = make(2, 40_000, byte_tokenizer)
+    assert len(whole.problem.context.pieces) > 50
+    assert list(cut.problem.context.pieces) == list(whole.problem.context.pieces)
+    assert cut.meta == whole.meta
 
 
 @pytest.mark.parametrize("length", [30_000, 200_000])
