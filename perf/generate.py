@@ -8,8 +8,8 @@ All on one core. For each task and length one line; times in ms a sample, the le
     text    rendering it and writing it to /dev/null
     floor   writing a text that is there already: no generator can be faster
     encode  the tokenizer's time for the same text, once
-    first   (fill + text) / encode of the first process on a machine: documents and English words
-            are tokenized when they are first drawn, and their counts are kept on disk
+    first   (fill + text) / encode of the first process on a machine: documents and words are
+            tokenized when they are first drawn, and their counts are kept on disk
     later   the same of every later process, which finds those counts
     again   the same of samples that this process has made before: all of its tables are there
 

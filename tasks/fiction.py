@@ -227,8 +227,7 @@ def _heading_tokens(count: int, measure: Meter) -> Ints:
 def _heading_table(count: int, measure: Meter) -> Ints:
     digit = measure.digit_tokens
     if digit is None:
-        headings = [heading(number) for number in range(1, count + 1)]
-        return measure.lines(headings) - measure.line(":\n")
+        return measure.count("Document") + measure.spaced([str(k) for k in range(1, count + 1)])
     more_digits = np.searchsorted(10 ** np.arange(1, 10), np.arange(1, count + 1), side="right")
     return measure.count("Document 1") + digit * more_digits
 

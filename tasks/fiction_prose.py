@@ -47,6 +47,7 @@ from tasks.fiction_world import (
 )
 from tasks.lines import LazyLines
 from tasks.measure import Meter
+from tasks.remembered import RememberedCounts
 
 FORMS = 32
 """Ways of wording for each kind; a power of two."""
@@ -145,8 +146,6 @@ _JOINTS.append(("Document 12", ":\n"))
 
 END = "\0"
 """The last part of each document, by which the text of a batch is cut into documents."""
-
-_WORD = re.compile(f" ?[^ {END}]+")
 
 BATCH = 1_024
 """Documents measured or rendered at a time."""
@@ -340,20 +339,28 @@ def _part_tokens(measure: Meter) -> tuple[Ints, Ints]:
                 "Expected one that splits words and numbers from punctuation (Qwen2, Llama 3 "
                 "and GPT-2 do)."
             )
-    # A text is cut before each space, so its words count one by one, with their spaces.
-    texts: list[str] = forms().texts.tolist()
-    distinct = dict.fromkeys(_WORD.findall(END.join(texts)))
-    inner = [word for word in distinct if word.startswith(" ")]
-    first = [word for word in distinct if word[0].isalnum()]
-    counted = measure.spaced([word.removeprefix(" ") for word in inner])
-    tokens = dict(zip(inner, counted.tolist(), strict=True))
-    counted = measure.lines([f"{word}\n" for word in first]) - measure.line("\n")
-    tokens |= zip(first, counted.tolist(), strict=True)
-    for word in distinct:
-        if word not in tokens:
-            tokens[word] = measure.line(word) if word == "\n" else measure.count(word)
-    known = np.array(
-        [tokens.get(text) or sum(tokens[word] for word in _WORD.findall(text)) for text in texts]
+    rows, texts = forms().rows, forms().texts
+    remembered = RememberedCounts(
+        "parts of fiction", forms().fingerprint, len(texts), measure.tokenizer
     )
-    rows = forms().rows
+    known = remembered.all(lambda numbers: _count_parts(measure)[numbers]).astype(np.int64)
     return known, np.where(rows < 0, 0, known[rows]).sum(axis=1)
+
+
+def _count_parts(measure: Meter) -> Ints:
+    """Tokens of every part. A text is cut before each space, so the words of names count one by
+    one: each after a space, and the first of a name also at the start of a line."""
+    names = [name.split() for name in name_parts().texts]
+    words = list(dict.fromkeys(word for name in names for word in name))
+    inside = dict(zip(words, measure.spaced(words).tolist(), strict=True))
+    firsts = list(dict.fromkeys(first for first, *_ in names))
+    lines = measure.lines([f"{word}\n" for word in firsts]) - measure.line("\n")
+    at_start = dict(zip(firsts, lines.tolist(), strict=True))
+    fixed = forms().texts[2 * len(names) : -2].tolist()
+    tokens = [
+        *(sum(inside[word] for word in name) for name in names),
+        *(at_start[first] + sum(inside[word] for word in rest) for first, *rest in names),
+        *(measure.line(text) if text == "\n" else measure.count(text) for text in fixed),
+        *(0, 0),  # END and the padding are in no text
+    ]
+    return np.array(tokens)

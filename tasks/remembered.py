@@ -70,6 +70,13 @@ class RememberedCounts:
                 self._save()
         return counts
 
+    def all(self, count: Callable[[list[int]], Sequence[int] | Numbers]) -> Stored:
+        """Counts of all texts, kept if any was not known yet, however little time it took."""
+        counts = self.of(np.arange(len(self._known)), count)
+        if self._unsaved_s:
+            self._save()
+        return counts
+
     def complete(self, count: Callable[[list[int]], Sequence[int] | Numbers]) -> int:
         """Counts all texts that are not known yet, keeps the counts, and returns how many.
 

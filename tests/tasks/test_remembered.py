@@ -65,6 +65,19 @@ def test_little_counting_is_not_saved(
     assert not folder.exists()
 
 
+def test_all_counts_are_saved_however_little_they_took(
+    folder: Path, byte_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "SAVE_AFTER_S", 60.0)
+    counter = Counter()
+    first = counts(byte_tokenizer)
+    ask(first, 3)
+    assert first.all(counter).tolist() == list(range(100, 109))
+    assert counter.asked == [0, 1, 2, 4, 5, 6, 7, 8]
+    assert counts(byte_tokenizer).all(counter).tolist() == list(range(100, 109))
+    assert len(counter.asked) == 8
+
+
 def test_what_is_counted_ahead_is_kept_however_little(
     folder: Path, byte_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
