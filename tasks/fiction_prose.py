@@ -144,24 +144,20 @@ _JOINTS = [(left, right) for left in ("word", "1907") for right in (".", ",", ")
 _JOINTS.append(("Document 12", ":\n"))
 """Where parts meet besides those places that `tasks.measure` checks."""
 
-END = "\0"
-"""The last part of each document, by which the text of a batch is cut into documents."""
-
-BATCH = 1_024
-"""Documents measured or rendered at a time."""
+MEASURED, RENDERED = 1_024, 128
+"""So many documents at a time: few, where their parts stay in the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Forms:
     """All wordings, as rows of part numbers; a number below zero is a slot, ~column.
 
-    `rows`: (kinds x FORMS, columns), each up to END, and from there on `padding`. `uses[row]`:
-    how often each slot stands in it. `spans[row]`: fact -> (first, end) column of the sentence
-    that tells it, or of the title. `texts`: all parts. `fingerprint`: SHA-256 of everything.
+    `rows`: (kinds x FORMS, columns). `uses[row]`: how often each slot stands in it.
+    `spans[row]`: fact -> (first, end) column of the sentence that tells it, or of the title.
+    `texts`: all parts. `fingerprint`: SHA-256 of everything.
     """
 
     rows: Ints
-    padding: int
     uses: Ints
     spans: tuple[Mapping[str, tuple[int, int]], ...]
     texts: NDArray[np.object_]
@@ -191,14 +187,13 @@ def forms() -> Forms:
             rows.append(row)
             spans.append(span)
     width = max(map(len, rows))
-    # Part of the ids of all samples: rows as they were before they had an END.
-    padded = [row + [len(texts)] * (width - len(row)) for row in rows]
-    digest = hashlib.sha256(json.dumps([[*texts, ""], padded]).encode()).hexdigest()
-    end, padding = len(texts), len(texts) + 1
-    ended = np.array([[*row, end] + [padding] * (width - len(row)) for row in rows])
-    uses = np.stack([(ended == ~slot).sum(axis=1) for slot in range(SLOTS)], axis=1)
-    parts = np.array([*texts, END, ""], dtype=object)
-    return Forms(ended, padding, uses, tuple(spans), parts, digest)
+    nothing = len(texts)
+    texts.append("")
+    padded = [row + [nothing] * (width - len(row)) for row in rows]
+    digest = hashlib.sha256(json.dumps([texts, padded]).encode()).hexdigest()
+    numbered, parts = np.array(padded), np.array(texts, dtype=object)
+    uses = np.stack([(numbered == ~slot).sum(axis=1) for slot in range(SLOTS)], axis=1)
+    return Forms(numbered, uses, tuple(spans), parts, digest)
 
 
 def _append(
@@ -260,17 +255,15 @@ class Outlines:
 
     def render(self) -> list[str]:
         """The documents."""
-        rows = self.rows()
-        parts = forms().texts[rows[rows != forms().padding]]
-        return "".join(parts.tolist()).split(END)[:-1]
+        return ["".join(parts) for parts in forms().texts[self.rows()].tolist()]
 
 
 def outlines(world: World, codes: Ints) -> Outlines:
     """The documents of the entities."""
     slots = np.empty((len(codes), SLOTS), dtype=np.int32)
     drawn = np.empty_like(codes)
-    for start in range(0, len(codes), BATCH):
-        batch = slice(start, start + BATCH)
+    for start in range(0, len(codes), MEASURED):
+        batch = slice(start, start + MEASURED)
         slots[batch], drawn[batch] = world.slots(codes[batch])
     return Outlines(slots, (codes >> BITS) * FORMS + drawn % FORMS)
 
@@ -303,8 +296,8 @@ class NumberedStories(LazyLines):
         return heading(index + 1) + self.stories[index : index + 1].render()[0]
 
     def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self.stories), BATCH):
-            batch = self.stories[start : start + BATCH].render()
+        for start in range(0, len(self.stories), RENDERED):
+            batch = self.stories[start : start + RENDERED].render()
             for number, story in enumerate(batch, start + 1):
                 yield f"Document {number}:\n{story}"
 
@@ -317,10 +310,10 @@ def story_tokens(stories: Outlines, measure: Meter) -> Ints:
     known, fixed = _part_tokens(measure)
     around = measure.line(":\n") + measure.line(".\n\n") - measure.count(".")
     tokens: Ints = fixed[stories.wordings] + around
-    for start in range(0, len(stories), BATCH):
-        batch = stories[start : start + BATCH]
+    for start in range(0, len(stories), MEASURED):
+        batch = stories[start : start + MEASURED]
         slot_tokens, uses = known[batch.slots], forms().uses[batch.wordings]
-        tokens[start : start + BATCH] += np.einsum("ns,ns->n", slot_tokens, uses)
+        tokens[start : start + MEASURED] += np.einsum("ns,ns->n", slot_tokens, uses)
     return tokens
 
 
@@ -356,11 +349,10 @@ def _count_parts(measure: Meter) -> Ints:
     firsts = list(dict.fromkeys(first for first, *_ in names))
     lines = measure.lines([f"{word}\n" for word in firsts]) - measure.line("\n")
     at_start = dict(zip(firsts, lines.tolist(), strict=True))
-    fixed = forms().texts[2 * len(names) : -2].tolist()
+    fixed = forms().texts[2 * len(names) :].tolist()
     tokens = [
         *(sum(inside[word] for word in name) for name in names),
         *(at_start[first] + sum(inside[word] for word in rest) for first, *rest in names),
         *(measure.line(text) if text == "\n" else measure.count(text) for text in fixed),
-        *(0, 0),  # END and the padding are in no text
     ]
     return np.array(tokens)

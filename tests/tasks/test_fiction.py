@@ -338,7 +338,8 @@ def test_any_document_can_be_rendered_alone(byte_tokenizer: Tokenizer) -> None:
 
 def test_batches_do_not_show(byte_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = make(2, 40_000, byte_tokenizer)
-    monkeypatch.setattr(fiction_prose, "BATCH", 7)
+    monkeypatch.setattr(fiction_prose, "MEASURED", 7)
+    monkeypatch.setattr(fiction_prose, "RENDERED", 5)
     cut = make(2, 40_000, byte_tokenizer)
     assert len(whole.problem.context.pieces) > 50
     assert list(cut.problem.context.pieces) == list(whole.problem.context.pieces)
