@@ -29,7 +29,7 @@ from core.tokens import Tokenizer
 from tasks.corpora import Corpora
 from tasks.registry import find_task
 
-TASKS = ("niah_single_1", "niah_multikey_2", "ruler_hqa")
+TASKS = ("niah_single_1", "niah_multikey_2", "ruler_hqa", "fiction_4hop")
 CHUNK_TOKENS = 5_000
 MADE_UP_QUESTIONS = 7_405
 """As in HotpotQA's dev set; with 9 new documents each, 66,645 of them."""
