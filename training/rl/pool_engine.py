@@ -7,7 +7,8 @@ again. New weights are written as one file that every replica reads (serving/wei
     generate:     requests -> replicas -> replies, taken only if all replicas still tell N
 
 The second check is for a replica that died: Serve puts one in its place that begins with the
-checkpoint's weights. The batch is then asked again; its seeds give the same replies.
+checkpoint's weights. The batch is then asked again, with the same seeds. Replies come out the
+same but for bfloat16's rounding, which differs with the requests that happen to share a batch.
 
 Its tests run it on CPUs of one machine, on loopback. Not run: GPUs, several nodes (the folder
 must then be on storage that all of them see, and `ray_address` name the cluster), more than one

@@ -227,7 +227,11 @@ def requests(count: int = 24) -> list[Request]:
 def test_every_replica_answers_with_new_weights_by_ids_and_seeds(
     engine: PoolEngine, model: Qwen2ForCausalLM
 ) -> None:
-    """bfloat16 against float32: stale weights, or a stale output matrix, are off by whole units."""
+    """bfloat16 against float32: stale weights, or a stale output matrix, are off by whole units.
+
+    The same seeds draw the same ids, but for a draw at an edge: which requests share a batch
+    changes bfloat16's rounding, and with it a logprob by hundredths.
+    """
     asked = requests()
     replies = []
     for seed in (1, 2):  # more than once, and with prompts seen before
@@ -238,7 +242,10 @@ def test_every_replica_answers_with_new_weights_by_ids_and_seeds(
         off = gaps(model, asked, replies)
         assert off.mean() < 0.03, off.mean()
         assert off.max() < 0.3, off.max()
-    assert engine.generate(asked, PLAIN) == replies
+    again = engine.generate(asked, PLAIN)
+    same = sum(a.reply_ids == b.reply_ids for a, b in zip(again, replies, strict=True))
+    assert same > 0.8 * len(asked), same
+    assert gaps(model, asked, again).mean() < 0.03
     assert gaps(model, asked, engine.generate(asked, CUT)).mean() < 0.03
     spread_weights(model, 1)
     assert gaps(model, asked, replies).mean() > 1
