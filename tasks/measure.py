@@ -42,6 +42,7 @@ class Meter:
         self._counts: dict[str, int] = {}
         self._kinds = np.empty(0, dtype=np.int8)
         self._require_splits()
+        self.digits_together = self._digits_together()
         self.digit_tokens = self._digit_tokens()
 
     def count(self, text: str) -> int:
@@ -85,7 +86,7 @@ class Meter:
 
     def lines(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """`line` of each text, all counted in one pass over them joined. Each has its one
-        newline at its end, and begins with a visible character."""
+        newline at its end, and begins with a visible character or one space before such."""
         stream = self.tokenizer.stream(["".join(texts) + FOLLOWER])
         ids = np.fromiter(chain.from_iterable(stream), dtype=np.int64)
         ends = np.flatnonzero(self._kinds_of(ids) & HOLDS_NEWLINE)
@@ -121,14 +122,21 @@ class Meter:
                 "splits at line starts and before spaces (Qwen2, Llama 3 and GPT-2 do)."
             )
 
+    def _digits_together(self) -> int | None:
+        """How many digits the pre-tokenizer takes at a time, from the left: one (Qwen) or three
+        (Llama 3). None if it takes all (GPT-2), or begins from the right."""
+        split = self.tokenizer.splits_between
+        digits = "1234567890123"
+        for together in (1, 3):
+            cuts = [(cut, end) for end in range(14) for cut in range(together, end, together)]
+            if all(split(digits[:cut], digits[cut:end]) for cut, end in cuts):
+                return together
+        return None
+
     def _digit_tokens(self) -> int | None:
         """Tokens of each digit, where digits are always split one by one and cost the same."""
-        digits = "0123456789"
-        split = all(
-            self.tokenizer.splits_between(left, right) for left in digits for right in digits
-        )
-        costs = {self.count(digit) for digit in digits}
-        return costs.pop() if split and len(costs) == 1 else None
+        costs = {self.count(digit) for digit in "0123456789"}
+        return costs.pop() if self.digits_together == 1 and len(costs) == 1 else None
 
 
 @lru_cache(maxsize=4)

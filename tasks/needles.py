@@ -29,11 +29,13 @@ NUMBERS = 9 * 10**6
 """RULER's numbers have seven digits, the first not 0."""
 
 BLOCK_LINES = 4096
-MEASURED_LINES = RENDERED_LINES = 512
-"""Lines are drawn and rendered so many at a time, and measured, so many first and then more."""
+RENDERED_LINES = 512
+"""Lines are drawn and rendered so many at a time."""
 
-LEAST_LINE_TOKENS = 16
-"""A guess from below at a needle line's tokens, to size the first block of draws."""
+LEAST_LINE_TOKENS, MOST_LINE_TOKENS = 16, 64
+"""Guesses at a needle line's tokens: how many lines to draw at first, and how many to measure."""
+SPARE_LINES = 32
+"""Measured beyond the guess."""
 
 
 def needle_text(kind: Kind, key: str, value: str) -> str:
@@ -136,8 +138,9 @@ def _fitting(meter: Meter, lines: NeedleLines, room: int, least: int) -> tuple[i
     """How many of the lines fit, at least `least`, and their tokens. Lines are measured in
     order and no further than they are needed."""
     fits = used = 0
-    first, size = 0, MEASURED_LINES
+    first = 0
     while first < len(lines):
+        size = max((room - used) // MOST_LINE_TOKENS, least) + SPARE_LINES
         part = slice(first, first + size)
         costs = _line_costs(
             meter,
@@ -150,7 +153,7 @@ def _fitting(meter: Meter, lines: NeedleLines, room: int, least: int) -> tuple[i
         fits += more
         if more < len(ends):
             break
-        first, size = first + size, size * 2
+        first += size
     return fits, used
 
 
@@ -244,8 +247,13 @@ def _value_costs(meter: Meter, kind: Kind, values: Block) -> Numbers | None:
     if kind == "uuids":
         costs = uuid_tokens(meter, values.astype(np.uint8, copy=False))
         return None if costs is None else costs + meter.line(".\n")
-    each = _number_tokens(meter) if kind == "numbers" else None
-    return None if each is None else np.full(len(values), each, dtype=np.int64)
+    parts = _number_tokens(meter) if kind == "numbers" else None
+    if parts is None:
+        return None
+    first, middle, last = parts
+    high, low = np.divmod(values.astype(np.int64), 10_000)
+    number: Numbers = first[high] + middle[low // 10] + last[low % 10]
+    return number
 
 
 @lru_cache(maxsize=4)
@@ -261,9 +269,16 @@ def _pair_tokens(meter: Meter) -> tuple[Numbers, Numbers] | None:
 
 
 @lru_cache(maxsize=4)
-def _number_tokens(meter: Meter) -> int | None:
-    """Tokens of " 1234567.\\n", if they are the same for all seven digits."""
-    if meter.digit_tokens is None:
+def _number_tokens(meter: Meter) -> tuple[Numbers, Numbers, Numbers] | None:
+    """Tokens of " 123", "456" and "7.\n" of each number " 1234567.\n", if the pre-tokenizer splits
+    between them."""
+    split = meter.tokenizer.splits_between
+    edges = [(" 123", "4567.\n"), (" 123456", "7.\n")]
+    if meter.digits_together is None or not all(split(*edge) for edge in edges):
         return None
-    edges = {meter.line(f" {a}{b}.\n") for a in range(1, 10) for b in range(10)}
-    return edges.pop() + 5 * meter.digit_tokens if len(edges) == 1 else None
+    threes = [f"{number:03}" for number in range(1000)]
+    return (
+        meter.spaced(threes),
+        meter.lines([f"{three}\n" for three in threes]) - meter.count("\n"),
+        np.array([meter.line(f"{digit}.\n") for digit in range(10)]),
+    )

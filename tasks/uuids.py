@@ -3,15 +3,20 @@
 Source: RULER, scripts/data/synthetic/niah.py (`uuid.UUID(int=rng.getrandbits(128), version=4)`).
 Drawing here takes the same bits, so the uuids of a seed are those of Python's own module.
 
-A uuid's tokens are those of its runs: where the pre-tokenizer splits digits one by one, only
-letters stick together, after the hyphen or the space before them if there is one. Example,
-" 7ab3-c..." is " ", "7", "ab", "3", "-c", ...; there are few short runs, and each is counted once.
+A uuid's tokens are those of its runs, between which the pre-tokenizer splits: letters stick
+together, digits as many as it takes at a time (Qwen's one, Llama 3's three), and a hyphen or a
+space stays with what follows it. Example: " 7ab34-c..." is " 7", "ab", "3", "4", "-c" with one
+digit at a time. There are few runs, and each is counted once.
+
+Runs are found four hexadecimal digits at a time: tables (`_Tables`) tell what any four do to
+the run that is open before them.
 """
 
 from __future__ import annotations
 
 import random
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,20 +27,21 @@ Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
 UUID_LETTERS = 36
-HEXADECIMAL = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
-DIGIT_PLACES = np.array([place for place in range(UUID_LETTERS) if place not in (8, 13, 18, 23)])
+PARTS = (0, 8, 12, 16, 20, 32)
+"""Hexadecimal digits at which the parts begin, between which hyphens stand, and their end."""
 
-HYPHENS = (8, 12, 16, 20)
-"""Hexadecimal digits before which a hyphen stands."""
+FOURS = 1 << 16
+"""How many different four hexadecimal digits there are."""
 
-LETTER, HYPHEN, SPACE, BASE = 1, 7, 8, 9
-"""A run as a number to the base 9: a to f are 1 to 6, the hyphen or space before them 7 or 8."""
+HYPHEN, SPACE, BASE = 17, 18, 19
+"""A run as a number to this base: 0 to f are 1 to 16, the hyphen or space before them 17 or 18."""
 
-RUN_ENDS = 32 + len(HYPHENS) + 1
-"""Places of a uuid where a run can end."""
+SHORT_RUNS = BASE**5
+"""Runs below are looked up in an array; longer ones stand in every seventh uuid or so."""
 
-SHORT_RUNS = BASE**6
-"""Runs below are looked up in an array; longer ones stand in every tenth uuid or so."""
+ANY, LETTERS, DIGIT = 0, 1, 2
+"""What sticks to an open run: digits and letters (it is empty, a hyphen or a space), letters, or
+digits after one, after two, ..."""
 
 
 def draw_uuids(rng: random.Random, count: int) -> Bytes:
@@ -49,8 +55,10 @@ def draw_uuids(rng: random.Random, count: int) -> Bytes:
 
 def uuid_texts(rows: Bytes) -> list[str]:
     """The uuids as `str(uuid.UUID(...))` writes them."""
+    digits = np.frombuffer(rows.tobytes().hex().encode(), dtype=np.uint8).reshape(len(rows), 32)
     letters = np.full((len(rows), UUID_LETTERS), ord("-"), dtype=np.uint8)
-    letters[:, DIGIT_PLACES] = HEXADECIMAL[_digits(rows)]
+    for hyphens, (start, end) in enumerate(pairwise(PARTS)):
+        letters[:, start + hyphens : end + hyphens] = digits[:, start:end]
     text = letters.tobytes().decode("ascii")
     return [text[start : start + UUID_LETTERS] for start in range(0, len(text), UUID_LETTERS)]
 
@@ -58,32 +66,14 @@ def uuid_texts(rows: Bytes) -> list[str]:
 def uuid_tokens(meter: Meter, rows: Bytes) -> Numbers | None:
     """Tokens of each uuid, after a space and before a full stop; None if they are not the sum
     of its runs' with this tokenizer."""
-    counts = _run_tokens(meter)
-    if counts is None:
+    tables = _tables(meter)
+    if tables is None:
         return None
-    digits = np.ascontiguousarray(_digits(rows).T).astype(np.int64)
-    is_digit = (digits < 10).astype(np.int64)
-    letters = (digits - 10 + LETTER) * (1 - is_digit)
-    ended = np.empty((RUN_ENDS, len(rows)), dtype=np.int64)
-    ends = iter(ended)
-    run = np.full(len(rows), SPACE, dtype=np.int64)
-    for place in range(len(digits)):
-        if place in HYPHENS:
-            next(ends)[:] = run
-            run[:] = HYPHEN
-        # A digit ends the run, if there is one, and is a token of its own.
-        done = np.multiply(run, is_digit[place], out=next(ends))
-        run -= done
-        run *= BASE
-        run += letters[place]
-    next(ends)[:] = run
-    tokens: Numbers = counts.of(ended).sum(axis=0, dtype=np.int64) + is_digit.sum(axis=0)
+    fours = np.ascontiguousarray(rows).view(">u2").T.astype(np.int64)
+    tokens: Numbers = tables.tokens(SPACE, fours[:2]) + tables.tokens(HYPHEN, fours[5:])
+    for four in fours[2:5]:
+        tokens += tables.alone[four]
     return tokens
-
-
-def _digits(rows: Bytes) -> Bytes:
-    """The 32 hexadecimal digits of each uuid."""
-    return np.stack([rows >> 4, rows & 0x0F], axis=2).reshape(len(rows), 32)
 
 
 class _Runs:
@@ -91,51 +81,120 @@ class _Runs:
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
-        self._zero = meter.tokenizer.encode("0")[0]
+        self._known = {run: meter.count(_run_text(run)) for run in (0, HYPHEN, SPACE)}
         self._short = np.full(SHORT_RUNS, -1, dtype=np.int8)
-        self._short[0] = 0
-        self._long: dict[int, int] = {}
+        self._short[list(self._known)] = list(self._known.values())
 
     def of(self, runs: Numbers) -> NDArray[np.int8]:
         """Tokens of each run."""
-        long = np.flatnonzero(runs >= SHORT_RUNS)
-        numbers = runs.ravel()[long].tolist()
-        tokens = np.take(self._short, runs, mode="clip")
-        if len(unknown := np.unique(runs[tokens < 0])):
-            unknown = unknown[unknown < SHORT_RUNS]
-            self._short[unknown] = self._counted(unknown.tolist())
-            tokens = np.take(self._short, runs, mode="clip")
-        if unseen := sorted({number for number in numbers if number not in self._long}):
-            self._long |= dict(zip(unseen, self._counted(unseen), strict=True))
-        tokens.ravel()[long] = [self._long[number] for number in numbers]
+        tokens: NDArray[np.int8] = self._short.take(runs, mode="clip")  # -1 for the long ones
+        others = np.flatnonzero(tokens < 0)
+        if len(others):
+            numbers = runs[others].tolist()
+            self._count([run for run in set(numbers) if run not in self._known])
+            tokens[others] = [self._known[run] for run in numbers]
         return tokens
 
-    def _counted(self, runs: list[int]) -> list[int]:
-        """Counts of all the runs in one pass, each between two zeros."""
-        text = "0" + "".join(f"{_run_text(run)}0" for run in runs)
-        ids = np.array(self._meter.tokenizer.encode(text))
-        return list((np.diff(np.flatnonzero(ids == self._zero)) - 1).tolist())
+    def _count(self, runs: list[int]) -> None:
+        """All in one pass, a line each; a newline after letters or digits is a token."""
+        counts = self._meter.lines([f"{_run_text(run)}\n" for run in runs]) - 1
+        for run, tokens in zip(runs, counts.tolist(), strict=True):
+            self._known[run] = tokens
+            if run < SHORT_RUNS:
+                self._short[run] = tokens
 
 
 def _run_text(run: int) -> str:
     text = ""
     while run:
         run, symbol = divmod(run, BASE)
-        text = " abcdef- "[symbol] + text
+        text = "?0123456789abcdef- "[symbol] + text
     return text
 
 
+class _Tables:
+    """What four hexadecimal digits do to the open run before them, by kind * FOURS + four:
+
+    lead, scale  the run becomes run * scale + lead,
+    is_open      1 if it is open still after the four, 0 if it ended within or with them,
+    inner        tokens of the runs that begin and end within the four,
+    trail        the run that is open after the four, if another one than before,
+    kind         what sticks to the run that is open after them.
+
+    `begun[before]` is what a step from the run `before` gives for each four, and `alone` the tokens
+    of each four after a hyphen. `together` is how many digits the pre-tokenizer takes at a time.
+    """
+
+    def __init__(self, meter: Meter, together: int) -> None:
+        self.runs = _Runs(meter)
+        shape = (LETTERS + together, FOURS)
+        kind = np.empty(shape, dtype=np.int64)
+        kind[:] = np.arange(shape[0])[:, None]
+        run, lead, inner = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+        scale = np.ones(shape, dtype=np.int64)
+        first = np.ones(shape, dtype=bool)
+
+        def end(where: NDArray[np.bool_]) -> None:
+            np.copyto(lead, run, where=where & first)
+            inner[where & ~first] += self.runs.of(run[where & ~first])
+            run[where] = 0
+            first[where] = False
+
+        every_four = np.arange(FOURS)
+        for shift in (12, 8, 4, 0):
+            digit = (every_four >> shift) % 16
+            decimal = digit < 10
+            sticks = (kind == ANY) | np.where(decimal, kind >= DIGIT, kind == LETTERS)
+            end(~sticks)
+            run[:] = run * BASE + digit + 1
+            scale[first] *= BASE
+            kind[:] = np.where(decimal, np.maximum(kind * sticks, LETTERS) + 1, LETTERS)
+            full = kind == LETTERS + together
+            end(full)
+            kind[full] = ANY
+        self.lead = np.where(first, run, lead).ravel()
+        self.scale = scale.ravel()
+        self.is_open = first.astype(np.int64).ravel()
+        self.inner = inner.ravel()
+        self.trail = np.where(first, 0, run).ravel()
+        self.kind = kind.ravel()
+        self.begun = {
+            before: self._step(np.full(FOURS, before), np.full(FOURS, ANY), every_four)
+            for before in (SPACE, HYPHEN)
+        }
+        self.alone = self.tokens(HYPHEN, every_four[None])
+
+    def tokens(self, before: int, fours: Numbers) -> Numbers:
+        """Tokens of parts of uuids with the space or hyphen before them. `fours` is their
+        digits: (fours of a part, parts)."""
+        tokens, run, kind = (table[fours[0]] for table in self.begun[before])
+        for four in fours[1:]:
+            more, run, kind = self._step(run, kind, four)
+            tokens += more
+        total: Numbers = tokens + self.runs.of(run)
+        return total
+
+    def _step(self, run: Numbers, kind: Numbers, four: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Tokens that ended with the four, the run that is open then, and what sticks to it."""
+        at = kind * FOURS + four
+        run = run * self.scale[at] + self.lead[at]
+        is_open = self.is_open[at]
+        ended = run * (1 - is_open)
+        run = run * is_open + self.trail[at]
+        return self.inner[at] + self.runs.of(ended), run, self.kind[at]
+
+
 @lru_cache(maxsize=4)
-def _run_tokens(meter: Meter) -> _Runs | None:
-    """Counts of runs, if the pre-tokenizer splits around each digit and after each run."""
+def _tables(meter: Meter) -> _Tables | None:
+    """The tables, if the pre-tokenizer splits wherever a run ends."""
+    together = meter.digits_together
+    if together is None:
+        return None
     split = meter.tokenizer.splits_between
-    places = [
-        (left + one, right)
-        for left in ("", "7", "e", "-", " ", "-e", " e")
-        for one in "0b"
-        for right in ("0", "b", "-0", "-b", ".\n")
-        if (one, right) != ("b", "b")
-    ]
-    places += [(before, digit) for before in ("-", " ", "7-", "b-") for digit in "09"]
-    alone = meter.digit_tokens == 1 and len(meter.tokenizer.encode("0")) == 1
-    return _Runs(meter) if alone and all(split(*place) for place in places) else None
+    digits = [before + "7" * count for before in ("", "-", " ") for count in range(1, together + 1)]
+    letters = [before + one for before in ("", "-", " ") for one in ("b", "e", "deadbeef")]
+    full = digits[together - 1 :: together]
+    places = [(left, right) for left in digits for right in ("b", "e", "-0", "-b", ".\n")]
+    places += [(left, right) for left in letters for right in ("0", "9", "-0", "-b", ".\n")]
+    places += [(left, right) for left in full for right in ("0", "777")]
+    return _Tables(meter, together) if all(split(*place) for place in places) else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from core.tokens import Tokenizer
 from tasks.measure import meter
-from tasks.needles import NeedleLines, fill_with_needles
+from tasks.needles import BLOCK_LINES, NeedleLines, fill_with_needles
 from tasks.uuids import draw_uuids, uuid_texts, uuid_tokens
 
 
@@ -33,14 +33,16 @@ def test_tokens_are_the_sum_of_the_runs(any_tokenizer: Tokenizer) -> None:
     for _ in range(2):
         tokens = uuid_tokens(measure, rows)
         if tokens is None:
-            assert measure.digit_tokens is None, "only where digits stick together"
+            assert measure.digits_together is None, "only where all digits stick together"
             return
         texts = uuid_texts(rows)
         assert tokens.tolist() == [any_tokenizer.count(f" {text}") for text in texts]
 
 
-def test_digits_one_by_one_are_measured_fast(qwen2: Tokenizer) -> None:
-    assert uuid_tokens(meter(qwen2), draw_uuids(random.Random(1), 2)) is not None
+def test_digits_by_one_and_by_three_are_measured_fast(pocket: Tokenizer, qwen2: Tokenizer) -> None:
+    for tokenizer, together in ((pocket, 3), (qwen2, 1)):
+        assert meter(tokenizer).digits_together == together
+        assert uuid_tokens(meter(tokenizer), draw_uuids(random.Random(1), 2)) is not None
 
 
 def test_lines_are_counted_together_as_one_by_one(any_tokenizer: Tokenizer) -> None:
@@ -53,8 +55,9 @@ def test_lines_are_counted_together_as_one_by_one(any_tokenizer: Tokenizer) -> N
 def test_lines_are_the_same_one_by_one_and_in_order(any_tokenizer: Tokenizer) -> None:
     measure = meter(any_tokenizer)
     lines, tokens = fill_with_needles(
-        random.Random(2), "words", "uuids", 60_000, ("big-cat",), measure, least=1
+        random.Random(2), "words", "uuids", 400_000, ("big-cat",), measure, least=1
     )
     assert isinstance(lines, NeedleLines)
+    assert len(lines) > BLOCK_LINES, "more than are drawn at once"
     assert list(lines) == [lines.line(i) for i in range(len(lines))]
-    assert sum(measure.line_once(f"{line}\n") for line in lines) == tokens <= 60_000
+    assert sum(measure.line_once(f"{line}\n") for line in lines) == tokens <= 400_000
