@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.measure import Meter
+from tasks.measure import REMEMBERED, Meter
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -90,6 +90,8 @@ class _Runs:
         tokens: NDArray[np.int8] = self._short.take(runs, mode="clip")  # -1 for the long ones
         others = np.flatnonzero(tokens < 0)
         if len(others):
+            if len(self._known) > REMEMBERED:  # most are long runs, of which there is no end
+                self._known.clear()
             numbers = runs[others].tolist()
             self._count([run for run in set(numbers) if run not in self._known])
             tokens[others] = [self._known[run] for run in numbers]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -249,6 +250,24 @@ def test_every_replica_answers_with_new_weights_by_ids_and_seeds(
     assert gaps(model, asked, engine.generate(asked, CUT)).mean() < 0.03
     spread_weights(model, 1)
     assert gaps(model, asked, replies).mean() > 1
+
+
+@pytest.mark.pool
+@pytest.mark.slow
+def test_a_replica_that_dies_is_replaced_and_given_the_weights(
+    engine: PoolEngine, model: Qwen2ForCausalLM
+) -> None:
+    spread_weights(model, 3)
+    engine.load_weights(model.named_parameters())
+    versions = engine.pool.weights_versions()
+    processes = psutil.Process().children(recursive=True)
+    victim = next(process for process in processes if "VLLM::EngineCore" in process.cmdline()[0])
+    victim.kill()
+    victim.wait()
+    asked = requests()
+    replies = engine.generate(asked, PLAIN)  # waits for the one in its place
+    assert gaps(model, asked, replies).mean() < 0.03
+    assert engine.pool.weights_versions() == versions
 
 
 @pytest.mark.pool
