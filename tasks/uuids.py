@@ -70,9 +70,13 @@ def uuid_tokens(meter: Meter, rows: Bytes) -> Numbers | None:
     if tables is None:
         return None
     fours = np.ascontiguousarray(rows).view(">u2").T.astype(np.int64)
-    tokens: Numbers = tables.tokens(SPACE, fours[:2]) + tables.tokens(HYPHEN, fours[5:])
+    first, ended = tables.follow(SPACE, fours[:2])
+    last, more_ended = tables.follow(HYPHEN, fours[5:])
+    tokens: Numbers = first + last
     for four in fours[2:5]:
         tokens += tables.alone[four]
+    runs = np.array(ended + more_ended)  # counted together, the new ones in one pass
+    tokens += tables.runs.of(runs.ravel()).reshape(runs.shape).sum(axis=0)
     return tokens
 
 
@@ -123,8 +127,9 @@ class _Tables:
     trail        the run that is open after the four, if another one than before,
     kind         what sticks to the run that is open after them.
 
-    `begun[before]` is what a step from the run `before` gives for each four, and `alone` the tokens
-    of each four after a hyphen. `together` is how many digits the pre-tokenizer takes at a time.
+    `begun[before]` is for each four after `before`: tokens that ended, the open run, its kind; and
+    `alone` the tokens of each four between hyphens. `together` is how many digits the pre-tokenizer
+    takes at a time.
     """
 
     def __init__(self, meter: Meter, together: int) -> None:
@@ -160,30 +165,38 @@ class _Tables:
         self.inner = inner.ravel()
         self.trail = np.where(first, 0, run).ravel()
         self.kind = kind.ravel()
-        self.begun = {
-            before: self._step(np.full(FOURS, before), np.full(FOURS, ANY), every_four)
-            for before in (SPACE, HYPHEN)
-        }
-        self.alone = self.tokens(HYPHEN, every_four[None])
+        self.begun: dict[int, tuple[Numbers, Numbers, Numbers]] = {}
+        for before in (SPACE, HYPHEN):
+            tokens, ended, run, kind = self._step(np.array(before), np.array(ANY), every_four)
+            self.begun[before] = (tokens + self.runs.of(ended), run, kind)
+        tokens, run, _ = self.begun[HYPHEN]
+        self.alone = tokens + self.runs.of(run)
 
-    def tokens(self, before: int, fours: Numbers) -> Numbers:
-        """Tokens of parts of uuids with the space or hyphen before them. `fours` is their
-        digits: (fours of a part, parts)."""
+    def follow(self, before: int, fours: Numbers) -> tuple[Numbers, list[Numbers]]:
+        """Tokens of parts of uuids with the space or hyphen before them, without those of the
+        runs that are returned, too. `fours` is their digits: (fours of a part, parts)."""
         tokens, run, kind = (table[fours[0]] for table in self.begun[before])
+        runs = []
         for four in fours[1:]:
-            more, run, kind = self._step(run, kind, four)
+            more, ended, run, kind = self._step(run, kind, four)
             tokens += more
-        total: Numbers = tokens + self.runs.of(run)
-        return total
+            runs.append(ended)
+        return tokens, [*runs, run]
 
-    def _step(self, run: Numbers, kind: Numbers, four: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Tokens that ended with the four, the run that is open then, and what sticks to it."""
+    def _step(
+        self, run: Numbers, kind: Numbers, four: Numbers
+    ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        """Tokens within the four, the run that it ended, the one that is open after it, and
+        what sticks to that."""
         at = kind * FOURS + four
         run = run * self.scale[at] + self.lead[at]
         is_open = self.is_open[at]
-        ended = run * (1 - is_open)
-        run = run * is_open + self.trail[at]
-        return self.inner[at] + self.runs.of(ended), run, self.kind[at]
+        return (
+            self.inner[at],
+            run * (1 - is_open),
+            run * is_open + self.trail[at],
+            self.kind[at],
+        )
 
 
 @lru_cache(maxsize=4)

@@ -19,7 +19,7 @@ from tasks.measure import Meter
 ITEM_BITS = 20
 """Numbers of words stay below 2**20, which leaves 44 bits to shuffle by."""
 
-WORDS_A_PIECE = 256
+WORDS_A_PIECE = 1024
 """So many words are one piece of a context: a piece for each would cost more than the word."""
 
 
@@ -33,7 +33,7 @@ def shuffled(rng: random.Random, items: Numbers, first: int | None = None) -> Nu
     if len(items) and not 0 <= int(items.min()) <= int(items.max()) < 1 << ITEM_BITS:
         raise ValueError(f"items: got up to {items.max()}, expected 0 <= item < 2**{ITEM_BITS}")
     # The generator itself, which numpy keeps the same in all versions, and not its methods.
-    keys = np.random.PCG64(rng.getrandbits(128)).random_raw(len(items)).astype(np.uint64)
+    keys = np.random.PCG64(rng.getrandbits(128)).random_raw(len(items))
     keys <<= np.uint64(ITEM_BITS)
     keys |= items.view(np.uint64)
     if first is not None and first < len(keys):

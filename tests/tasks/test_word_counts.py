@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import string
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from core.tokens import Tokenizer
 from core.types import Sample
 from tasks.corpora import Corpora
 from tasks.cwe import CommonWords
-from tasks.fwe import FrequentWords
+from tasks.fwe import FrequentWords, random_letters
 from tasks.measure import meter
 from tasks.registry import TASKS
 from tasks.wordlists import WORDS_A_PIECE, WordList, numbering_tokens, shuffled
@@ -252,4 +253,13 @@ def test_a_word_list_reads_the_same_in_pieces() -> None:
     assert len(plain) == len(numbered) == 2
     assert " ".join(plain).split(" ", 4)[:4] == ["a", "b", "c", "a"]
     assert entries(" ".join(numbered)) == [str(words[i]) for i in order]
-    assert numbered[-1] == "257. a 258. b c 259. a"
+    n = WORDS_A_PIECE
+    assert numbered[-1] == f"{n + 1}. a {n + 2}. b c {n + 3}. a"
+
+
+@pytest.mark.parametrize("count", [0, 1, 3600])
+def test_letters_drawn_at_once_are_those_of_choices(count: int) -> None:
+    ours, theirs = random.Random(count), random.Random(count)
+    letters = "".join(theirs.choices(string.ascii_lowercase, k=count))
+    assert random_letters(ours, count) == letters
+    assert ours.getstate() == theirs.getstate()
