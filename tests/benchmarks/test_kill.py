@@ -160,7 +160,12 @@ def test_ctrl_c_leaves_a_run_that_goes_on(
     tmp_path: Path, command: list[str], server: ReaderServer
 ) -> None:
     out = tmp_path / "stopped"
-    process = start(command, out)
+    # A shell's background jobs ignore it, and so would the process started here.
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = start(command, out)
+    finally:
+        signal.signal(signal.SIGINT, usual)
     while len(server.asked) < 8:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
