@@ -28,14 +28,13 @@ LEAST_NUMBER = 10**6
 NUMBERS = 9 * 10**6
 """RULER's numbers have seven digits, the first not 0."""
 
-BLOCK_LINES = 4096
-RENDERED_LINES = 512
-"""Lines are drawn and rendered so many at a time."""
+BLOCK_LINES, RENDERED_LINES = 4096, 512
+"""Lines are drawn so many at a time, and rendered so many."""
 
 LEAST_LINE_TOKENS, MOST_LINE_TOKENS = 16, 64
-"""Guesses at a needle line's tokens: how many lines to draw at first, and how many to measure."""
+"""Guesses at a needle line's tokens, by which lines are drawn (enough of them) and measured (few
+in vain, and SPARE_LINES so that it ends)."""
 SPARE_LINES = 32
-"""Measured beyond the guess."""
 
 
 def needle_text(kind: Kind, key: str, value: str) -> str:
@@ -136,7 +135,7 @@ def first_lines(lines: NeedleLines, count: int, meter: Meter) -> tuple[NeedleLin
 
 def _fitting(meter: Meter, lines: NeedleLines, room: int, least: int) -> tuple[int, int]:
     """How many of the lines fit, at least `least`, and their tokens. Lines are measured in
-    order and no further than they are needed."""
+    order, and not many more than are needed."""
     fits = used = 0
     first = 0
     while first < len(lines):
@@ -270,8 +269,8 @@ def _pair_tokens(meter: Meter) -> tuple[Numbers, Numbers] | None:
 
 @lru_cache(maxsize=4)
 def _number_tokens(meter: Meter) -> tuple[Numbers, Numbers, Numbers] | None:
-    """Tokens of " 123", "456" and "7.\n" of each number " 1234567.\n", if the pre-tokenizer splits
-    between them."""
+    """Tokens of " 123", "456" and "7.\\n" of each number " 1234567.\\n", if the pre-tokenizer
+    splits between them."""
     split = meter.tokenizer.splits_between
     edges = [(" 123", "4567.\n"), (" 123456", "7.\n")]
     if meter.digits_together is None or not all(split(*edge) for edge in edges):

@@ -135,8 +135,7 @@ class _Tables:
     def __init__(self, meter: Meter, together: int) -> None:
         self.runs = _Runs(meter)
         shape = (LETTERS + together, FOURS)
-        kind = np.empty(shape, dtype=np.int64)
-        kind[:] = np.arange(shape[0])[:, None]
+        kind = np.indices(shape)[0]
         run, lead, inner = (np.zeros(shape, dtype=np.int64) for _ in range(3))
         scale = np.ones(shape, dtype=np.int64)
         first = np.ones(shape, dtype=bool)
