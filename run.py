@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commands.flags import at_least, names, numbers
+from commands.tasks import add_data, add_tasks
+from commands.train import add_train
 from core.errors import HarnessError, UsageError
-from core.flags import at_least, names, numbers
-from tasks.commands import add_data, add_tasks
-from training.commands import add_train
 
 if TYPE_CHECKING:
     from benchmarks.ledger import LedgerRow

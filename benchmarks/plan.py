@@ -18,7 +18,7 @@ from core.errors import SettingsChanged, UsageError
 from core.tokens import Tokenizer
 from core.types import Json, Sampling, Scalar
 from serving.catalogue import ModelEntry, find_model
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tasks.registry import TASKS, find_task
 
 

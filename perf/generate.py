@@ -44,10 +44,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from core.context import Context
 from core.errors import DataMissing, UsageError
 from core.tokens import Tokenizer
-from tasks.corpora import Corpora
-from tasks.measure import meter
+from tasks.corpora.read import Corpora
+from tasks.haystack.measure import meter
 from tasks.registry import TASKS, find_task
-from tasks.words import lexicon
+from tasks.ruler.words import lexicon
 
 LIMITS = {32_768: 0.10, 524_288: 0.03}
 """Length in tokens -> the most that generating may take of the encoder's time."""

@@ -22,7 +22,7 @@ from core.types import GREEDY, Message
 from serving.catalogue import ModelEntry, find_model
 from serving.client import Client, ClientOptions
 from serving.pool import Pool
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 
 CHUNK = 512

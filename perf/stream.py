@@ -26,7 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from core.tokens import Tokenizer
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 
 TASKS = ("niah_single_1", "niah_multikey_2", "ruler_hqa", "fiction_4hop")

@@ -25,13 +25,13 @@ from transformers import GenerationConfig, Qwen2ForCausalLM
 
 from core.tokens import Tokenizer
 from core.types import Sampling
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from training.memory import keep_freed_memory
-from training.rl.engine import Generated, Request
-from training.rl.learner import Groups, Learner
+from training.rl.engines.engine import Generated, Request
+from training.rl.learner.learner import Groups, Learner
+from training.rl.learner.packing import Conversation
 from training.rl.loop import Metrics, Trainer
 from training.rl.loss import policy_loss, token_logprobs
-from training.rl.packing import Conversation
 from training.rl.recipe import RlRecipe, load_rl_recipe
 from training.rl.run import checkpoint_folder, make_trainer
 

@@ -15,21 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UsageError
-from reports.cost_figures import cost_figure, turns_figure
-from reports.data import RunData
-from reports.depth_figure import depth_figure
-from reports.efficiency import efficiency_frame
-from reports.figures import accuracy_figure
-from reports.heatmap import heatmap_figure
+from reports.figures.cost import cost_figure, turns_figure
+from reports.figures.curves import accuracy_figure
+from reports.figures.depth import depth_figure
+from reports.figures.heatmap import heatmap_figure
+from reports.figures.published import published_figure
+from reports.figures.style import Rendered
 from reports.labels import PROFILES, Series
-from reports.load import load_runs
-from reports.page import PageParts, page_html
-from reports.paired import find_reference
-from reports.paired_table import paired_frame
-from reports.published import Comparison, compare, read_published, references
-from reports.published_figure import published_figure
-from reports.style import Rendered
-from reports.tables import accuracy_frame, comparison_frame, latex, ledger_frame, markdown
+from reports.page.page import PageParts, page_html
+from reports.run.data import RunData
+from reports.run.load import load_runs
+from reports.run.published import Comparison, compare, read_published, references
+from reports.statistics.paired import find_reference
+from reports.tables.accuracy import accuracy_frame, comparison_frame, latex, ledger_frame, markdown
+from reports.tables.efficiency import efficiency_frame
+from reports.tables.paired import paired_frame
 
 
 @dataclass(frozen=True, slots=True)

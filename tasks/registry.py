@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import fields
 
 from core.errors import UsageError
-from tasks.cwe import CommonWords
-from tasks.documents import DocumentQuestions
-from tasks.fiction import Fiction
-from tasks.fwe import FrequentWords
-from tasks.longbench import PROMPTS, LongBench
-from tasks.niah import Niah
-from tasks.published_files import PublishedQuestions
+from tasks.fiction.fiction import Fiction
+from tasks.questions.documents import DocumentQuestions
+from tasks.questions.longbench import PROMPTS, LongBench
+from tasks.questions.published_files import PublishedQuestions
+from tasks.questions.training_questions import TrainingQuestions
+from tasks.ruler.cwe import CommonWords
+from tasks.ruler.fwe import FrequentWords
+from tasks.ruler.niah import Niah
+from tasks.ruler.vt import VariableTracking
 from tasks.task import Task
-from tasks.training_questions import TrainingQuestions
-from tasks.vt import VariableTracking
 
 _ALL: tuple[Task, ...] = (
     # RULER's eight needle tasks

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Json, Match, Sample
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -61,7 +61,7 @@ class Task(Protocol):
         `length`: tokens of RULER's whole prompt, answer prefix included, plus
         `generation_tokens`. The sample never exceeds it, and falls short of it by less than
         one haystack unit (a line, a word of essay, a document), or by whole steps of them
-        with `published` (see `tasks.published_cells`).
+        with `published` (see `tasks.haystack.published_cells`).
 
         Raises:
             UsageError: the length is too small for the task; the text names the least one.

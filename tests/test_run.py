@@ -9,7 +9,7 @@ import pytest
 
 import run
 from benchmarks.store import Cell, Store
-from core.flags import names
+from commands.flags import names
 from core.types import Answer, Failure, Turn
 from tests.conftest import make_sample
 

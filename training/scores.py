@@ -1,8 +1,8 @@
 """Measures a checkpoint on the tasks themselves, through the methods themselves.
 
-In this process (training/rl/torch_engine.py): the tasks' own samples, the methods' own
+In this process (training/rl/engines/torch_engine.py): the tasks' own samples, the methods' own
 workflow, the strict profile's score. The samples' seeds are hashed with the task's
-name (tasks/task.py) and share nothing with the trainer's streams (training/batches.py).
+name (tasks/task.py) and share nothing with the trainer's streams (training/warmstart/batches.py).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from transformers import Qwen2ForCausalLM
 
 from core.tokens import Tokenizer
 from core.types import GREEDY, Json, Method, Sample, Sampling, Trajectory
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.scoring import score
-from training.rl.engine import Job, run_rollouts
-from training.rl.torch_engine import TorchEngine
+from training.rl.engines.engine import Job, run_rollouts
+from training.rl.engines.torch_engine import TorchEngine
 
 MethodMaker = Callable[[Tokenizer], Method]
 Told = Callable[["CellScore"], None]

@@ -19,7 +19,7 @@ from benchmarks.sweep import Limits, sweep
 from core.errors import RequestTimeout, ServerDied, SettingsChanged
 from core.tokens import Tokenizer
 from core.types import Message, Sampling, Turn
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 
 VALUES = re.compile(r"is: (\d{7})\.")
 

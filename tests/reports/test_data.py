@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.store import Store
 from core.errors import StoreError, UsageError
-from reports.intervals import wilson
 from reports.labels import Series
-from reports.load import load_run
+from reports.run.load import load_run
+from reports.statistics.intervals import wilson
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made
 
 MEM = Series("memagent", "pocket")

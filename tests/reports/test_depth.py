@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from matplotlib.axes import Axes
 
-from reports.data import Point
-from reports.depth_figure import depth_figure
-from reports.depths import depth_maps, split_depth
-from reports.heatmap import square
-from reports.load import load_run
+from reports.figures.depth import depth_figure
+from reports.figures.heatmap import square
+from reports.run.data import Point
+from reports.run.depths import depth_maps, split_depth
+from reports.run.load import load_run
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Made, settings_for
 
 Squares = dict[tuple[int, int], int | None]
@@ -48,7 +48,7 @@ def test_rows_are_depths_from_the_beginning_down_and_columns_are_lengths(
         Made("vt", 4096, "memagent", "pocket", 2, [RIGHT]),
     ]
     panels: dict[Axes, Squares] = {}
-    monkeypatch.setattr("reports.depth_figure.square", _noting(panels, square))
+    monkeypatch.setattr("reports.figures.depth.square", _noting(panels, square))
     figure = depth_figure(load_run(build_run(cells)), "strict")
     assert figure is not None
     ((axes, squares),) = panels.items()
@@ -69,7 +69,7 @@ def test_each_task_and_series_has_a_panel(
         for depth in (0.0, 0.5, 1.0)
     ]
     panels: dict[Axes, Squares] = {}
-    monkeypatch.setattr("reports.depth_figure.square", _noting(panels, square))
+    monkeypatch.setattr("reports.figures.depth.square", _noting(panels, square))
     drawn = depth_figure(load_run(build_run(cells, settings_for("a", "b"))), "strict")
     assert drawn is not None
     assert [axes.get_title(loc="left").replace("\n", " · ") for axes in panels] == [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reports.cost_figures import cost_figure, turns_figure
-from reports.efficiency import efficiency_frame, efficiency_rows
+from reports.figures.cost import cost_figure, turns_figure
 from reports.labels import Series
-from reports.load import load_run
+from reports.run.load import load_run
+from reports.tables.efficiency import efficiency_frame, efficiency_rows
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
 
 

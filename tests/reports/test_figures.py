@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from reports.cost_figures import cost_figure
-from reports.figures import accuracy_figure
-from reports.heatmap import heatmap_figure
-from reports.load import load_run
-from reports.published import PublishedRow
-from reports.published_figure import published_figure
-from reports.style import Rendered, spread
+from reports.figures.cost import cost_figure
+from reports.figures.curves import accuracy_figure
+from reports.figures.heatmap import heatmap_figure
+from reports.figures.published import published_figure
+from reports.figures.style import Rendered, spread
+from reports.run.load import load_run
+from reports.run.published import PublishedRow
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.intervals import Estimate, average, estimate, wilson
+from reports.statistics.intervals import Estimate, average, estimate, wilson
 
 
 def test_wilson_equals_the_textbook_values() -> None:

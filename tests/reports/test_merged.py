@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from core.errors import UsageError
-from reports.load import load_runs
-from reports.merged import merged_settings
 from reports.report import write_report
+from reports.run.load import load_runs
+from reports.run.merged import merged_settings
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Made, settings_for
 
 

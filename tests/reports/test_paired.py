@@ -9,9 +9,15 @@ import pytest
 
 from core.errors import UsageError
 from reports.labels import Series
-from reports.load import load_run
-from reports.paired import PairedTest, find_reference, mcnemar_p, paired_tests, sign_flip_p
-from reports.paired_table import in_words, p_value, paired_frame, paired_rows, points
+from reports.run.load import load_run
+from reports.statistics.paired import (
+    PairedTest,
+    find_reference,
+    mcnemar_p,
+    paired_tests,
+    sign_flip_p,
+)
+from reports.tables.paired import in_words, p_value, paired_frame, paired_rows, points
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
 
 BASE, RL = Series("memagent", "base"), Series("memagent", "rl")

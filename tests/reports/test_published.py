@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import DataMissing
-from reports.load import load_run
-from reports.published import (
+from reports.run.load import load_run
+from reports.run.published import (
     by_cell,
     compare,
     lengths_of,

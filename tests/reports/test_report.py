@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from core.errors import UsageError
+from reports.figures.style import Rendered
 from reports.labels import PROFILES
-from reports.load import load_run
-from reports.page import PageParts, marked, page_html, shortened
-from reports.published import compare, read_published, references
+from reports.page.page import PageParts, marked, page_html, shortened
+from reports.page.verdict import verdict
 from reports.report import write_report
-from reports.style import Rendered
-from reports.verdict import verdict
+from reports.run.load import load_run
+from reports.run.published import compare, read_published, references
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
 
 ATTACK = '</pre><script>alert("x")</script><img src=x onerror=alert(1)> & "quotes"'

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reports.intervals import wilson
-from reports.load import load_run
-from reports.published import compare, read_published
-from reports.tables import (
+from reports.run.load import load_run
+from reports.run.published import compare, read_published
+from reports.statistics.intervals import wilson
+from reports.tables.accuracy import (
     accuracy_frame,
     comparison_frame,
     latex,

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
 from core.tokens import Tokenizer
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tests.core.tokenizers import gpt2_like as gpt2_like
 from tests.core.tokenizers import llama3_like as llama3_like
 from tests.core.tokenizers import pocket as pocket

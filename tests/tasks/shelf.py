@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from core.errors import RequestFailed
-from tasks import fetch as fetching
-from tasks.fetch import Choices, fetch
+from tasks.corpora import fetch as fetching
+from tasks.corpora.fetch import Choices, fetch
 
 HOTPOTQA = "hotpotqa/hotpot_dev_distractor_v1.json"
 

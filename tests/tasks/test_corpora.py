@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import DataMissing, UsageError
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tests.conftest import SHARED
 from tests.tasks.conftest import hotpot_item, squad_article
 
@@ -92,7 +92,7 @@ def test_a_packed_file_cut_short_is_refused(tmp_path: Path) -> None:
 def test_many_small_blocks_read_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / HOTPOT).write_text(json.dumps([hotpot_item(i) for i in range(4)], indent=1))
     whole = Corpora(tmp_path).hotpotqa()
-    monkeypatch.setattr("tasks.corpora.READ_BYTES", 7)
+    monkeypatch.setattr("tasks.corpora.read.READ_BYTES", 7)
     assert Corpora(tmp_path).hotpotqa().documents == whole.documents
 
 

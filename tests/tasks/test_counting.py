@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import run
+from commands.tasks import COUNTED_NAMES
 from core.tokens import Tokenizer
-from tasks.commands import COUNTED_NAMES
-from tasks.corpora import Corpora
-from tasks.counting import COUNTED
-from tasks.cwe import WordCosts, _word_tokens, plain_words
-from tasks.drawn_documents import DocumentCosts, _remembered
+from tasks.corpora.counting import COUNTED
+from tasks.corpora.read import Corpora
+from tasks.questions.drawn_documents import DocumentCosts, _remembered
 from tasks.registry import find_task
+from tasks.ruler.cwe import WordCosts, _word_tokens, plain_words
 from tests.conftest import ROOT
 
 POCKET = str(ROOT / "checkpoints" / "pocket-base")

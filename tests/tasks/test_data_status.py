@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import run
-from tasks.corpora import Corpora, read_hotpotqa
-from tasks.data_status import status
+from tasks.corpora.read import Corpora, read_hotpotqa
+from tasks.corpora.status import status
 from tests.tasks.conftest import hotpot_item
 from tests.tasks.shelf import HOTPOTQA, Shelf, get, hub_row
 from tests.tasks.shelf import few_questions as few_questions

@@ -12,7 +12,7 @@ import run
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tasks.registry import TASKS, find_task
 
 WITH_DEPTH = [

@@ -12,7 +12,7 @@ import pytest
 from core.errors import DataMissing, UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tasks.registry import TASKS, find_task
 from tasks.scoring import match_of_kind, score
 from tasks.task import Task

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks.corpora import Corpora, Essays, Pool, Question, Words
-from tasks.documents import DocumentQuestions
-from tasks.drawn_documents import MOST_PASSED_OVER, _drawn
-from tasks.niah import Niah
+from tasks.corpora.read import Corpora, Essays, Pool, Question, Words
+from tasks.questions.documents import DocumentQuestions
+from tasks.questions.drawn_documents import MOST_PASSED_OVER, _drawn
 from tasks.registry import TASKS
+from tasks.ruler.niah import Niah
 from tasks.task import sample_rng
 from tests.conftest import SHARED
 from tests.tasks.test_every_task import BY_TOKENS, MADE, whole_prompt
@@ -250,7 +250,7 @@ def test_hostile_lists_are_measured_exactly(words: list[str], any_tokenizer: Tok
     corpora = HostileCorpora(words, [f"{i}" for i in range(8)])
     # So few plain words are used up, and the English ones are taken.
     few = Words(tuple("abcdefghijklmnopqrstuvw"), "few")
-    with patch("tasks.cwe.plain_words", lambda: few):
+    with patch("tasks.ruler.cwe.plain_words", lambda: few):
         name = "cwe@common_repeats=2,other_repeats=1"
         sample = make(name, 0, 7_000, any_tokenizer, corpora)
     assert set(sample.golds) <= set(corpora.english_words().words)

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import run
+from commands.tasks import CORPUS_NAMES
 from core.errors import RequestFailed, UsageError
-from tasks import fetch as fetching
-from tasks.commands import CORPUS_NAMES
-from tasks.corpora import Corpora
-from tasks.essay_pages import in_reading_order, page_text
-from tasks.fetch import CORPORA, hotpotqa_item, read_manifest, squad_file
-from tasks.longbench import PROMPTS
+from tasks.corpora import fetch as fetching
+from tasks.corpora.essay_pages import in_reading_order, page_text
+from tasks.corpora.fetch import CORPORA, hotpotqa_item, read_manifest, squad_file
+from tasks.corpora.read import Corpora
+from tasks.questions.longbench import PROMPTS
 from tests.conftest import SHARED
 from tests.tasks.conftest import hotpot_item, squad_article
 from tests.tasks.shelf import HOTPOTQA, Shelf, get, hub_row

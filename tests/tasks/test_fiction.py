@@ -17,15 +17,15 @@ import pytest
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks import fiction_prose
-from tasks.corpora import Corpora
-from tasks.fiction import Fiction
-from tasks.fiction_names import GIVEN, KINDS, PHRASES, ROOTS, VALUES
-from tasks.fiction_prose import SENTENCES, NumberedStories, outlines
-from tasks.fiction_questions import ASKED, COMPARED, NAMED, NOUNS, draw_question
-from tasks.fiction_world import RELATIONS, SIZE, Entity, World, _mix, code_of, world_of
+from tasks.corpora.read import Corpora
+from tasks.fiction import prose as fiction_prose
+from tasks.fiction.fiction import Fiction
+from tasks.fiction.names import GIVEN, KINDS, PHRASES, ROOTS, VALUES
+from tasks.fiction.prose import SENTENCES, NumberedStories, outlines
+from tasks.fiction.questions import ASKED, COMPARED, NAMED, NOUNS, draw_question
+from tasks.fiction.world import RELATIONS, SIZE, Entity, World, _mix, code_of, world_of
 from tasks.registry import TASKS
-from tasks.words import lexicon
+from tasks.ruler.words import lexicon
 
 MIXED = TASKS["fiction_mixed"]
 assert isinstance(MIXED, Fiction)

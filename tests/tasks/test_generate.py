@@ -13,10 +13,10 @@ import pytest
 import run
 from core.errors import SettingsChanged, UsageError
 from core.tokens import Tokenizer
-from tasks import generate as generating
-from tasks.corpora import Corpora
-from tasks.generate import Cell, Making, generate
-from tasks.progress import Progress
+from tasks.corpora.read import Corpora
+from tasks.output import generate as generating
+from tasks.output.generate import Cell, Making, generate
+from tasks.output.progress import Progress
 from tasks.registry import find_task
 from tests.conftest import ROOT
 
@@ -197,7 +197,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("file", [io.StringIO(), Terminal()])
 def test_progress_says_how_far_it_is(file: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("tasks.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tasks.output.progress.time.monotonic", lambda: now[0])
     progress = Progress({"a 8": (10, 100), "b 8": (10, 300), "c 8": (10, 100)}, file)
     progress.found("a 8")
     progress.made("b 8", 1)

@@ -13,25 +13,25 @@ from typing import Any
 import pytest
 
 from core.tokens import Tokenizer
-from tasks.corpora import Corpora
-from tasks.cwe import ANSWER_PREFIX as COMMON_PREFIX
-from tasks.cwe import ASK as COMMON_ASK
-from tasks.cwe import INSTRUCTION as COMMON
-from tasks.cwe import numbered
-from tasks.documents import AFTER, BEFORE, INSTRUCTION, NumberedDocuments
-from tasks.essays import sentence_starts
-from tasks.export import memagent_row, ruler_row
-from tasks.fwe import ANSWER_PREFIX as CODED_PREFIX
-from tasks.fwe import ASK as CODED_ASK
-from tasks.fwe import INSTRUCTION as CODED
-from tasks.fwe import NOISE_WORD
-from tasks.lines import NOISE, Inserted, Repeated
-from tasks.needles import needle_text
-from tasks.niah import Niah
+from tasks.corpora.read import Corpora
+from tasks.haystack.lines import NOISE, Inserted, Repeated
+from tasks.output.export import memagent_row, ruler_row
+from tasks.questions.documents import AFTER, BEFORE, INSTRUCTION, NumberedDocuments
 from tasks.registry import TASKS
-from tasks.vt import ANSWER_PREFIX, ASK, Chain
-from tasks.vt import INSTRUCTION as TRACK
-from tasks.words import lexicon
+from tasks.ruler.cwe import ANSWER_PREFIX as COMMON_PREFIX
+from tasks.ruler.cwe import ASK as COMMON_ASK
+from tasks.ruler.cwe import INSTRUCTION as COMMON
+from tasks.ruler.cwe import numbered
+from tasks.ruler.essays import sentence_starts
+from tasks.ruler.fwe import ANSWER_PREFIX as CODED_PREFIX
+from tasks.ruler.fwe import ASK as CODED_ASK
+from tasks.ruler.fwe import INSTRUCTION as CODED
+from tasks.ruler.fwe import NOISE_WORD
+from tasks.ruler.needles import needle_text
+from tasks.ruler.niah import Niah
+from tasks.ruler.vt import ANSWER_PREFIX, ASK, Chain
+from tasks.ruler.vt import INSTRUCTION as TRACK
+from tasks.ruler.words import lexicon
 from tests.conftest import SHARED
 
 FILE = SHARED / "golden" / "ruler_samples.jsonl.gz"

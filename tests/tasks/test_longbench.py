@@ -13,9 +13,9 @@ import pytest
 from core.errors import DataMissing, UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks.corpora import Corpora
-from tasks.export import ruler_row
-from tasks.longbench import PROMPTS, LongBench
+from tasks.corpora.read import Corpora
+from tasks.output.export import ruler_row
+from tasks.questions.longbench import PROMPTS, LongBench
 from tasks.registry import TASKS
 from tasks.rouge import rouge_l
 from tasks.scoring import match_of_kind, score, score_record
@@ -139,7 +139,7 @@ def test_a_zip_member_that_grows_too_much_is_not_read(
     (tmp_path / "longbench").mkdir()
     with zipfile.ZipFile(tmp_path / "longbench" / "data.zip", "w") as file:
         file.writestr("data/qmsum.jsonl", lines("qmsum"))
-    monkeypatch.setattr("tasks.longbench.MAX_MEMBER_BYTES", 100)
+    monkeypatch.setattr("tasks.questions.longbench.MAX_MEMBER_BYTES", 100)
     with pytest.raises(UsageError, match="bytes unpacked"):
         make("qmsum", 0, byte_tokenizer, tmp_path)
 

@@ -12,12 +12,12 @@ import pytest
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks.corpora import Corpora
-from tasks.lines import NOISE
-from tasks.needles import NeedleLines
-from tasks.niah import Niah
+from tasks.corpora.read import Corpora
+from tasks.haystack.lines import NOISE
 from tasks.registry import TASKS
-from tasks.words import lexicon
+from tasks.ruler.needles import NeedleLines
+from tasks.ruler.niah import Niah
+from tasks.ruler.words import lexicon
 
 NO_DATA = Corpora(None)
 

@@ -16,7 +16,7 @@ import pytest
 
 from core.errors import UsageError
 from core.tokens import Tokenizer
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tasks.registry import TASKS, find_task
 from tests.conftest import ROOT, SHARED
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from core.tokens import Tokenizer
-from tasks.corpora import Corpora
-from tasks.documents import PUBLISHED_DOCUMENTS
-from tasks.essays import DEPTHS, EssaySentences, fill_with_essays
-from tasks.measure import meter
-from tasks.needles import NeedleLines, draw_distinct, fill_with_needles
-from tasks.published_cells import Cell
+from tasks.corpora.read import Corpora
+from tasks.haystack.measure import meter
+from tasks.haystack.published_cells import Cell
+from tasks.questions.documents import PUBLISHED_DOCUMENTS
 from tasks.registry import TASKS, find_task
-from tasks.words import lexicon
+from tasks.ruler.essays import DEPTHS, EssaySentences, fill_with_essays
+from tasks.ruler.needles import NeedleLines, draw_distinct, fill_with_needles
+from tasks.ruler.words import lexicon
 
 RULER_TABLE = {
     "niah_single_1": ("noise", "words", "numbers", 1, 1, 1),

@@ -16,13 +16,13 @@ import pytest
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks import needles as needle_lines
-from tasks.corpora import Corpora
-from tasks.fwe import N_STEP
-from tasks.lines import NOISE
-from tasks.published_cells import Cell, _first_meta
+from tasks.corpora.read import Corpora
+from tasks.haystack.lines import NOISE
+from tasks.haystack.published_cells import Cell, _first_meta
 from tasks.registry import TASKS, find_task
-from tasks.words import Lexicon
+from tasks.ruler import needles as needle_lines
+from tasks.ruler.fwe import N_STEP
+from tasks.ruler.words import Lexicon
 from tests.conftest import SHARED
 from tests.tasks.conftest import hotpot_item
 from tests.tasks.test_every_task import whole_prompt

@@ -12,10 +12,10 @@ import pytest
 from core.errors import DataMissing, UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks.corpora import Corpora
-from tasks.documents import DocumentQuestions
-from tasks.export import export_samples
-from tasks.published_files import PublishedQuestions, split_documents
+from tasks.corpora.read import Corpora
+from tasks.output.export import export_samples
+from tasks.questions.documents import DocumentQuestions
+from tasks.questions.published_files import PublishedQuestions, split_documents
 from tasks.scoring import match_of_kind, score
 from tests.tasks.conftest import hotpot_item
 

@@ -10,11 +10,11 @@ import pytest
 
 from core.errors import UsageError
 from core.tokens import Tokenizer
-from tasks import remembered
-from tasks.corpora import Corpora
-from tasks.drawn_documents import _remembered
+from tasks.corpora.read import Corpora
+from tasks.haystack import remembered
+from tasks.haystack.remembered import CHECKSUM_BYTES, RememberedCounts, cache_folder
+from tasks.questions.drawn_documents import _remembered
 from tasks.registry import TASKS
-from tasks.remembered import CHECKSUM_BYTES, RememberedCounts, cache_folder
 
 
 class Counter:

@@ -15,10 +15,10 @@ from core.context import Context
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Evidence, Problem, Sample
-from tasks.corpora import Corpora
-from tasks.export import export_samples, memagent_row, ruler_row
+from tasks.corpora.read import Corpora
+from tasks.output.export import export_samples, memagent_row, ruler_row
+from tasks.output.show import MARK_OFF, MARK_ON, describe, excerpts, place_evidence
 from tasks.registry import TASKS
-from tasks.show import MARK_OFF, MARK_ON, describe, excerpts, place_evidence
 from tests.conftest import SHARED
 
 HOSTILE = [
@@ -208,7 +208,7 @@ def test_the_command_shows_and_exports(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_long_export_says_how_far_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.progress.LINE_EVERY_S", -1.0)
+    monkeypatch.setattr("tasks.output.progress.LINE_EVERY_S", -1.0)
     words = ["vt", "--length", "2000", "--samples", "2", "--form", "memagent"]
     assert run.main(["tasks", "export", *words, "--out", str(tmp_path / "x")]) == 0
     said = capsys.readouterr().err.splitlines()

@@ -10,10 +10,10 @@ import pytest
 from core.errors import DataMissing, UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks.corpora import Corpora
-from tasks.data_status import status
+from tasks.corpora.read import Corpora
+from tasks.corpora.status import status
+from tasks.questions.training_questions import write_kept
 from tasks.registry import find_task
-from tasks.training_questions import write_kept
 from tests.tasks.conftest import hotpot_item
 from tests.tasks.shelf import Shelf, get, hub_row
 from tests.tasks.shelf import few_questions as few_questions

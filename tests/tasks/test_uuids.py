@@ -8,9 +8,9 @@ import uuid
 import numpy as np
 
 from core.tokens import Tokenizer
-from tasks.measure import meter
-from tasks.needles import BLOCK_LINES, NeedleLines, fill_with_needles
-from tasks.uuids import draw_uuids, uuid_texts, uuid_tokens
+from tasks.haystack.measure import meter
+from tasks.ruler.needles import BLOCK_LINES, NeedleLines, fill_with_needles
+from tasks.ruler.uuids import draw_uuids, uuid_texts, uuid_tokens
 
 
 def test_uuids_are_those_of_pythons_module() -> None:

@@ -11,10 +11,10 @@ import pytest
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks.corpora import Corpora, Pool, Question
-from tasks.documents import PUBLISHED_DOCUMENTS, DocumentQuestions
+from tasks.corpora.read import Corpora, Pool, Question
+from tasks.questions.documents import PUBLISHED_DOCUMENTS, DocumentQuestions
 from tasks.registry import TASKS
-from tasks.vt import VariableTracking
+from tasks.ruler.vt import VariableTracking
 
 VT = TASKS["vt"]
 HQA = TASKS["ruler_hqa"]

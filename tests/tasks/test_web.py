@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.errors import RequestFailed
-from tasks.web import WAITS_S, Web
+from tasks.corpora.web import WAITS_S, Web
 
 
 class Server(BaseHTTPRequestHandler):
@@ -77,7 +77,7 @@ def test_pages_are_asked_for_again_a_few_times(
 def test_a_page_that_has_no_end_is_refused(
     server: Callable[[dict[str, list[int]]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.web.MAX_PAGE_BYTES", 1)
+    monkeypatch.setattr("tasks.corpora.web.MAX_PAGE_BYTES", 1)
     with pytest.raises(RequestFailed, match="more than 1 bytes"):
         Web().page(server({"/page": [200]}) + "/page")
 

@@ -17,13 +17,13 @@ import pytest
 from core.errors import DataMissing, UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
-from tasks.corpora import Corpora
-from tasks.cwe import CommonWords
-from tasks.fwe import FrequentWords, random_letters
-from tasks.measure import meter
+from tasks.corpora.read import Corpora
+from tasks.haystack.measure import meter
 from tasks.registry import TASKS
-from tasks.wordlists import WORDS_A_PIECE, WordList, numbering_tokens, shuffled
-from tasks.words import lexicon
+from tasks.ruler.cwe import CommonWords
+from tasks.ruler.fwe import FrequentWords, random_letters
+from tasks.ruler.wordlists import WORDS_A_PIECE, WordList, numbering_tokens, shuffled
+from tasks.ruler.words import lexicon
 
 NO_DATA = Corpora(None)
 

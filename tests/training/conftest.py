@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from training.demonstrations import DemonstrationWriter
-from training.pocket_tokenizer import save_pocket_tokenizer
+from training.warmstart.demonstrations import DemonstrationWriter
+from training.warmstart.pocket_tokenizer import save_pocket_tokenizer
 
 
 @pytest.fixture(scope="session")

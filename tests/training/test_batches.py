@@ -4,10 +4,10 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen2ForCausalLM
 
-from training.batches import collate, exact_matches, reply_logits, training_batch
-from training.demonstrations import DemonstrationWriter, TaskShape
-from training.mimetic import PocketShape, mimetic_model, pocket_config, random_model
-from training.recipe import Bucket, Stage, WarmstartRecipe
+from training.warmstart.batches import collate, exact_matches, reply_logits, training_batch
+from training.warmstart.demonstrations import DemonstrationWriter, TaskShape
+from training.warmstart.mimetic import PocketShape, mimetic_model, pocket_config, random_model
+from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
 
 SINGLE = TaskShape("niah_single_1", "noise")
 SMALL = PocketShape(layers=3, mlp_width=64)

@@ -12,9 +12,9 @@ from agents.memagent import ANSWER, ANSWER_BOXED, NO_MEMORY, UPDATE
 from baselines.full_context import BEFORE, THEREFORE
 from core.tokens import Tokenizer as CoreTokenizer
 from core.types import Message
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tasks.registry import find_task
-from training.demonstrations import DemonstrationWriter, TaskShape
+from training.warmstart.demonstrations import DemonstrationWriter, TaskShape
 
 SHAPES = (
     TaskShape("niah_single_1", "noise"),

@@ -7,9 +7,9 @@ from agents.memagent import ANSWER, ANSWER_BOXED, UPDATE
 from baselines.full_context import BEFORE, THEREFORE
 from core.tokens import Tokenizer as CoreTokenizer
 from core.types import Message
-from tasks.words import lexicon
-from training import pocket_tokenizer
-from training.pocket_tokenizer import PROMPT_TEXTS, save_pocket_tokenizer
+from tasks.ruler.words import lexicon
+from training.warmstart import pocket_tokenizer
+from training.warmstart.pocket_tokenizer import PROMPT_TEXTS, save_pocket_tokenizer
 
 CHECKPOINT = Path(__file__).parents[2] / "checkpoints" / "pocket-base"
 

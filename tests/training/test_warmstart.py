@@ -11,8 +11,8 @@ from transformers import Qwen2ForCausalLM
 
 from core.errors import SettingsChanged
 from tests.training.test_batches import small_recipe
-from training.recipe import load_recipe, recipe_from_dict, recipe_json
-from training.warmstart import train_warmstart
+from training.warmstart.recipe import load_recipe, recipe_from_dict, recipe_json
+from training.warmstart.train import train_warmstart
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINT = ROOT / "checkpoints" / "pocket-base"
@@ -68,6 +68,7 @@ def test_recipe_file_comes_back() -> None:
 
 def test_the_warm_start_needs_neither_ray_nor_vllm() -> None:
     code = (
-        "import sys, training.warmstart; sys.exit(any(m in sys.modules for m in ('ray', 'vllm')))"
+        "import sys, training.warmstart.train; "
+        "sys.exit(any(m in sys.modules for m in ('ray', 'vllm')))"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

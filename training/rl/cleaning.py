@@ -8,7 +8,7 @@ half go, and the first 32,768 of the rest are the training set; the test questio
     pool = corpora.hotpotqa_train()
     with Verdicts.open(path, pool.fingerprint) as verdicts:
         report = await clean(pool.questions[:QUESTIONS], {"qwen2.5-7b-instruct": chat}, verdicts)
-    report.kept   # numbers of questions in the file; tasks/training_questions.py reads them
+    report.kept   # numbers of questions, which tasks/questions/training_questions.py reads
 
 The models can be given in one call or, where only one is served at a time, call after call with
 the same file. A verdict is a line of the file as soon as it is there, so a killed run goes on
@@ -28,7 +28,7 @@ from typing import IO, Any, Self
 from core.answers import after_think
 from core.errors import HarnessError, SettingsChanged, StoreError, UsageError
 from core.types import Chat, Message, Sampling
-from tasks.corpora import Question
+from tasks.corpora.read import Question
 from tasks.scoring import verify
 
 PROMPT = "{question}\nYour final answer in \\boxed{{}}.\n"

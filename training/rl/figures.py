@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from core.errors import UsageError
+from reports.figures.style import DPI, GREY, INK, dress, foot, head, new_figure, spread
 from reports.labels import DASHES, OTHER_PALETTE, PALETTES, Look, compact
-from reports.style import DPI, GREY, INK, dress, foot, head, new_figure, spread
 from training.rl.recipe import Stage
 from training.state import RECIPE_FILE
 

@@ -22,18 +22,18 @@ import numpy as np
 
 from core.tokens import Tokenizer
 from core.types import Method, Sample, Sampling, Trajectory
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.scoring import score
-from training.rl.engine import Job, RolloutEngine, run_rollouts
+from training.rl.engines.engine import Job, RolloutEngine, run_rollouts
 from training.rl.judge import Group, judge
-from training.rl.learner import Learner
+from training.rl.learner.learner import Learner
 from training.rl.recipe import RlRecipe
 from training.state import append_line, drop_lines_after, load_state, save_state
 
 METRICS_FILE = "metrics.jsonl"
 TRAIN_STREAM, VALIDATION_STREAM = 2, 3
-"""Apart from the warm start's streams (training/batches.py)."""
+"""Apart from the warm start's streams (training/warmstart/batches.py)."""
 
 Metrics = dict[str, float]
 Progress = Callable[[int, Mapping[str, float]], None]

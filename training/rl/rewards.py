@@ -19,8 +19,8 @@ from core.answers import extract_answer, extract_boxed
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Answer, Sample, Trajectory
+from tasks.output.show import place_evidence
 from tasks.scoring import REWARD_WINDOW, latex_plain, verify
-from tasks.show import place_evidence
 
 EXIT_EARLY, EXIT_LATE = -0.75, -0.5
 

@@ -15,10 +15,10 @@ from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Method
 from serving.catalogue import find_model
-from tasks.corpora import Corpora
-from training.rl.engine import RolloutEngine
+from tasks.corpora.read import Corpora
+from training.rl.engines.engine import RolloutEngine
 from training.rl.figures import draw_metrics
-from training.rl.learner import Learner
+from training.rl.learner.learner import Learner
 from training.rl.loop import METRICS_FILE, Progress, Trainer
 from training.rl.recipe import RlRecipe, recipe_json
 from training.state import claim, save_checkpoint
@@ -98,16 +98,16 @@ def make_engine(
     """The recipe's rollout engine; it gets the policy's weights from the loop. `vllm_options`
     are for vLLM, where that is the engine."""
     if recipe.engine == "vllm":
-        from training.rl.vllm_engine import VllmEngine, vllm_logprobs_mode
+        from training.rl.engines.vllm_engine import VllmEngine, vllm_logprobs_mode
 
         mode = vllm_logprobs_mode(recipe)
         engine: RolloutEngine = VllmEngine(folder, logprobs_mode=mode, **vllm_options)
         return engine
     if recipe.engine == "pool":
-        from training.rl.pool_engine import start_pool_engine
+        from training.rl.engines.pool_engine import start_pool_engine
 
         return start_pool_engine(recipe, folder)
-    from training.rl.torch_engine import TorchEngine
+    from training.rl.engines.torch_engine import TorchEngine
 
     return TorchEngine(
         model, tokenizer, batch_tokens=ENGINE_BATCH_TOKENS, precision=recipe.precision

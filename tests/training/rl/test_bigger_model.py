@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tests.training.rl.tiny import by_chance, tiny_recipe, write_tiny_checkpoint
 from training.rl.run import make_trainer
 

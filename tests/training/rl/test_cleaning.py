@@ -15,7 +15,7 @@ from core.errors import (
     StoreError,
     UsageError,
 )
-from tasks.corpora import Question
+from tasks.corpora.read import Question
 from tests.conftest import SHARED, ScriptedChat
 from training.rl.cleaning import (
     PROMPT,

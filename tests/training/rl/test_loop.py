@@ -14,9 +14,9 @@ from torch import Tensor
 
 from core.errors import SettingsChanged
 from core.types import Sample, Sampling, Trajectory
-from tasks.corpora import Corpora
+from tasks.corpora.read import Corpora
 from tests.training.rl.tiny import by_chance, tiny_recipe, write_tiny_checkpoint
-from training.rl.engine import run_rollouts
+from training.rl.engines.engine import run_rollouts
 from training.rl.loop import METRICS_FILE, Trainer
 from training.rl.recipe import RlRecipe, Stage, recipe_json
 from training.rl.run import make_trainer

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.training.rl.small import flat, groups_of
-from training.rl.packing import Conversation, MicroBatch, Packed, pack
+from training.rl.learner.packing import Conversation, MicroBatch, Packed, pack
 
 
 def marked(conversations: list[Conversation]) -> list[Conversation]:

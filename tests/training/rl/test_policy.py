@@ -9,8 +9,8 @@ from transformers import Qwen2ForCausalLM
 
 from tests.training.rl.small import flat, groups_of, plain_logprobs, small_model
 from training.rl import policy
-from training.rl.packing import Conversation, pack
-from training.rl.policy import ATTENTION, score_replies
+from training.rl.learner.packing import Conversation, pack
+from training.rl.learner.policy import ATTENTION, score_replies
 
 CONVERSATIONS = flat(groups_of(2))
 

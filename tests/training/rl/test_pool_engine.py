@@ -20,10 +20,10 @@ from core.types import Message, Sampling
 from serving.client import Client
 from serving.wire import Reply
 from tests.tiny_model import write_tiny_model
-from training.rl.engine import Generated, Request
-from training.rl.pool_engine import ATTEMPTS, PoolEngine, served_entry, start_pool_engine
+from training.rl.engines.engine import Generated, Request
+from training.rl.engines.pool_engine import ATTEMPTS, PoolEngine, served_entry, start_pool_engine
+from training.rl.engines.vllm_engine import integer_seed
 from training.rl.recipe import RlRecipe, Stage, load_rl_recipe
-from training.rl.vllm_engine import integer_seed
 
 PLAIN = Sampling(temperature=1.0, top_p=1.0)
 CUT = Sampling(temperature=1.0, top_p=0.8)

@@ -20,12 +20,10 @@ from transformers import Qwen2ForCausalLM
 from core.types import Sampling
 from tests.training.rl.small import flat, groups_of, small_model, small_recipe
 from training.rl import policy
-from training.rl.engine import Generated, Request
-from training.rl.learner import Groups, Learner, World
-from training.rl.loss import LossSettings
-from training.rl.packing import pack
-from training.rl.recipe import RlRecipe
-from training.rl.sharded import (
+from training.rl.engines.engine import Generated, Request
+from training.rl.learner.learner import Groups, Learner, World
+from training.rl.learner.packing import pack
+from training.rl.learner.sharded import (
     SharedEngine,
     load_sharded_state,
     save_sharded_state,
@@ -33,6 +31,8 @@ from training.rl.sharded import (
     shares,
     whole,
 )
+from training.rl.loss import LossSettings
+from training.rl.recipe import RlRecipe
 from training.state import load_state
 
 RANKS = 2

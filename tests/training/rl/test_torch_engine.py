@@ -19,8 +19,8 @@ from core.errors import ServerDied, UsageError
 from core.tokens import Tokenizer
 from core.types import GREEDY, Answer, Chat, Message, Problem, Sample, Sampling, Trajectory
 from tests.tiny_model import write_tiny_model
-from training.rl.engine import Generated, Job, Request, run_rollouts
-from training.rl.torch_engine import TorchEngine, sample
+from training.rl.engines.engine import Generated, Job, Request, run_rollouts
+from training.rl.engines.torch_engine import TorchEngine, sample
 
 PLAIN = Sampling(temperature=1.0, top_p=1.0)
 VOCABULARY, ENDS, WINDOW = 97, [3, 4, 5, 6, 7], 512

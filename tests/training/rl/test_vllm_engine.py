@@ -14,11 +14,11 @@ from transformers import Qwen2ForCausalLM
 from core.tokens import Tokenizer
 from core.types import GREEDY, Sampling
 from tests.tiny_model import write_tiny_model
-from training.rl.engine import Generated, Request
+from training.rl.engines.engine import Generated, Request
+from training.rl.engines.torch_engine import TorchEngine
+from training.rl.engines.vllm_engine import ENVIRONMENT, VllmEngine
 from training.rl.recipe import load_rl_recipe
 from training.rl.run import make_engine
-from training.rl.torch_engine import TorchEngine
-from training.rl.vllm_engine import ENVIRONMENT, VllmEngine
 
 pytest.importorskip("vllm")
 pytestmark = [pytest.mark.slow]
@@ -175,7 +175,8 @@ def test_a_recipes_engine_gives_the_logprobs_that_its_sampling_needs(
 ) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr(
-        "training.rl.vllm_engine.VllmEngine", lambda folder, **options: asked.update(options)
+        "training.rl.engines.vllm_engine.VllmEngine",
+        lambda folder, **options: asked.update(options),
     )
     cut = load_rl_recipe("pocket").model_copy(update={"engine": "vllm", "top_p": 0.9})
     policy, folder = model

@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 from core.errors import UsageError
 from tests.tiny_model import write_tiny_model
 from tests.training.rl.small import small_recipe
+from training.rl.learner.workers import train_sharded
 from training.rl.loss import LossSettings
 from training.rl.recipe import Overlong, RlRecipe, TaskShare, Validation, recipe_json
 from training.rl.run import train_rl
-from training.rl.workers import train_sharded
 from training.state import STATE_FILE
 
 STEPS = 5
@@ -29,7 +29,7 @@ import psutil
 
 from training.rl.recipe import RlRecipe
 from training.rl import workers as workers_module
-from training.rl.workers import train_sharded
+from training.rl.learner.workers import train_sharded
 
 workers_module.FOLLOW_S = 0.05
 out = Path(sys.argv[2])

@@ -1,0 +1,324 @@
+"""`run.py tasks ...` and `run.py data ...`: their flags, and what they call."""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.flags import at_least, names, numbers
+from core.errors import UsageError
+
+if TYPE_CHECKING:
+    from core.types import Sample
+
+POCKET = Path(__file__).resolve().parent.parent / "checkpoints" / "pocket-base"
+FORMS = ("index", "ruler", "memagent", "datasets")
+CORPUS_NAMES = (
+    "hotpotqa", "hotpotqa_train", "squad", "longbench", "published", "essays", "words",
+)  # fmt: skip
+COUNTED_NAMES = ("hotpotqa", "hotpotqa_train", "squad", "words")
+
+
+def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `tasks`, `tasks list`, `tasks show`, `tasks export` and `tasks generate`."""
+    tasks = commands.add_parser(
+        "tasks",
+        help="list the tasks, show a sample, write samples for other programs",
+        description="Without a further word: lists the tasks.",
+    )
+    tasks.set_defaults(command=list_tasks)
+    kinds = tasks.add_subparsers(title="what to do", metavar="WHAT")
+    kinds.add_parser("list", help="list the tasks (default)")
+
+    add = kinds.add_parser(
+        "show",
+        help="print a sample and where its evidence stands",
+        description="Prints one sample: question, golds, what the task says about it, where the "
+        "evidence stands, and the context around it.",
+    )
+    _add_cell(add)
+    add.add_argument("--index", type=at_least(0), default=0, metavar="I", help="default: 0")
+    add.add_argument(
+        "--chunk-tokens", type=at_least(1), default=5000, metavar="C", help="default: %(default)s"
+    )
+    add.set_defaults(command=show)
+
+    add = kinds.add_parser(
+        "export",
+        help="write samples as RULER's, MemAgent's or datasets' files",
+        description="Writes the samples 0 to K-1 of a cell. ruler: JSON lines; memagent: one "
+        "JSON array; datasets: a folder for datasets.load_from_disk; index: JSON lines with ids, "
+        "questions, golds and hashes of the texts.",
+    )
+    _add_cell(add)
+    add.add_argument("--samples", type=at_least(1), required=True, metavar="K")
+    add.add_argument("--form", choices=FORMS, required=True)
+    add.add_argument("--out", type=Path, required=True, metavar="PATH", help="file, or folder")
+    add.set_defaults(command=export)
+
+    add = kinds.add_parser(
+        "generate",
+        help="make all samples of a suite",
+        description="Makes every cell of a suite: memagent_evaluation is the whole set of the "
+        "MemAgent paper. By default the texts are made and hashed and not kept; --form ruler, "
+        "memagent or datasets writes them. Stop it at any time: the same command goes on.",
+    )
+    add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
+    add.add_argument("--form", choices=FORMS, default="index", help="default: %(default)s")
+    add.add_argument("--out", type=Path, required=True, metavar="DIR")
+    add.add_argument("--tasks", type=names, metavar="T,U", help="of the suite's, only these")
+    add.add_argument("--lengths", type=numbers, metavar="N,M", help="of the suite's, only these")
+    add.add_argument("--samples", type=at_least(1), metavar="K", help="of each cell")
+    add.add_argument("--seed", type=int, metavar="S", help="default: the suite's")
+    add.add_argument("--workers", type=at_least(1), default=1, metavar="W", help="processes")
+    _add_depth(add)
+    _add_sources(add)
+    add.set_defaults(command=generate)
+
+
+def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `data status`, `data fetch` and `data count`."""
+    data = commands.add_parser("data", help="the public corpora: what is there, get the rest")
+    kinds = data.add_subparsers(title="what to do", required=True, metavar="WHAT")
+    add = kinds.add_parser(
+        "status",
+        help="list what is there",
+        description="Lists the files of a data folder with size, SHA-256, number of questions "
+        "and the tasks that read them, and what is missing.",
+    )
+    _add_folder(add)
+    add.set_defaults(command=data_status)
+
+    add = kinds.add_parser(
+        "fetch",
+        help="get corpora from where they are published",
+        description="Gets the named corpora, or all. What is complete is not fetched again; "
+        "files that you put there are left alone. Mind the licences: HotpotQA and SQuAD are "
+        "CC BY-SA 4.0, the essays are their author's.",
+    )
+    add.add_argument(
+        "names", nargs="*", metavar="CORPUS", help=f"{', '.join(CORPUS_NAMES)}; default: all"
+    )
+    _add_folder(add)
+    add.add_argument(
+        "--essay-urls", type=Path, metavar="FILE", help="addresses of essays, instead of RULER's"
+    )
+    add.add_argument(
+        "--documents",
+        type=numbers,
+        metavar="N,M",
+        help="of the published files only eval_N.json, eval_M.json (the longest take a gigabyte)",
+    )
+    add.set_defaults(command=data_fetch)
+
+    add = kinds.add_parser(
+        "count",
+        help="count tokens ahead of a sweep",
+        description="Counts the tokens of every document and English word of the named corpora, "
+        "or of all that are there, and keeps the counts in the user's cache folder. Without it a "
+        "sweep counts what it draws, the first time.",
+    )
+    add.add_argument(
+        "names", nargs="*", metavar="CORPUS", help=f"{', '.join(COUNTED_NAMES)}; default: all"
+    )
+    _add_folder(add)
+    _add_tokenizer(add)
+    add.set_defaults(command=data_count)
+
+
+def _add_folder(add: argparse.ArgumentParser) -> None:
+    add.add_argument(
+        "--data", type=Path, default=Path("data"), metavar="DIR", help="default: %(default)s"
+    )
+
+
+def data_status(arguments: argparse.Namespace) -> int:
+    """run.py data status"""
+    from tasks.corpora.status import status
+
+    for line in status(arguments.data):
+        print(line, flush=True)
+    return 0
+
+
+def data_fetch(arguments: argparse.Namespace) -> int:
+    """run.py data fetch"""
+    from tasks.corpora.fetch import CORPORA, Choices, fetch
+    from tasks.corpora.web import Web
+    from tasks.questions.documents import PUBLISHED_DOCUMENTS
+
+    documents = arguments.documents or tuple(PUBLISHED_DOCUMENTS.values())
+    choices = Choices(arguments.essay_urls, documents, lambda line: print(line, flush=True))
+    fetch(arguments.names or tuple(CORPORA), arguments.data, Web(), choices)
+    print(f"data    {arguments.data}\nnext    python run.py data status --data {arguments.data}")
+    return 0
+
+
+def data_count(arguments: argparse.Namespace) -> int:
+    """run.py data count"""
+    from core.tokens import Tokenizer
+    from tasks.corpora.counting import count_ahead
+    from tasks.corpora.read import Corpora
+    from tasks.haystack.remembered import cache_folder
+
+    tokenizer = Tokenizer.load(arguments.tokenizer)
+    for line in count_ahead(arguments.names, Corpora(arguments.data), tokenizer):
+        print(line, flush=True)
+    print(f"counts  {cache_folder()}")
+    return 0
+
+
+def _add_cell(add: argparse.ArgumentParser) -> None:
+    add.add_argument("task", metavar="TASK", help="a name from `run.py tasks`")
+    add.add_argument(
+        "--length",
+        type=at_least(0),
+        required=True,
+        metavar="N",
+        help="tokens of the whole prompt and the reply; 0 is a LongBench sample's own length",
+    )
+    add.add_argument("--seed", type=int, default=42, metavar="S", help="default: %(default)s")
+    _add_depth(add)
+    _add_sources(add)
+
+
+def _add_depth(add: argparse.ArgumentParser) -> None:
+    add.add_argument(
+        "--depth",
+        metavar="D",
+        help="where the first gold stands, 0 (the beginning) to 1 (the end); the same as "
+        "TASK@depth=D; default: where chance puts it",
+    )
+
+
+def _at_depth(task: str, depth: str | None) -> str:
+    """The task's name with the depth as one of its settings."""
+    return task if depth is None else f"{task}{',' if '@' in task else '@'}depth={depth}"
+
+
+def _add_tokenizer(add: argparse.ArgumentParser) -> None:
+    add.add_argument(
+        "--tokenizer",
+        default=str(POCKET),
+        metavar="DIR",
+        help="folder with tokenizer.json; default: the pocket model's",
+    )
+
+
+def _add_sources(add: argparse.ArgumentParser) -> None:
+    _add_tokenizer(add)
+    add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
+
+
+def list_tasks(arguments: argparse.Namespace) -> int:
+    """run.py tasks"""
+    from tasks.registry import TASKS
+
+    width = max(map(len, TASKS))
+    for name, task in TASKS.items():
+        print(f"{name:{width}}  {task.summary}")
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """run.py tasks show"""
+    from core.tokens import Tokenizer
+    from tasks.corpora.read import Corpora
+    from tasks.output.show import describe
+    from tasks.registry import find_task
+
+    task = find_task(_at_depth(arguments.task, arguments.depth))
+    tokenizer = Tokenizer.load(arguments.tokenizer)
+    sample = task.sample(
+        arguments.index,
+        arguments.length,
+        seed=arguments.seed,
+        tokenizer=tokenizer,
+        corpora=Corpora(arguments.data),
+    )
+    marks = sys.stdout.isatty()
+    for line in describe(sample, task.summary, tokenizer, arguments.chunk_tokens, marks=marks):
+        print(line)
+    return 0
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """run.py tasks export"""
+    from core.tokens import Tokenizer
+    from tasks.corpora.read import Corpora
+    from tasks.output.export import export_samples
+    from tasks.output.progress import Progress
+    from tasks.registry import find_task
+
+    task = find_task(_at_depth(arguments.task, arguments.depth))
+    tokenizer = Tokenizer.load(arguments.tokenizer)
+    corpora = Corpora(arguments.data)
+    progress = Progress({task.name: (arguments.samples, arguments.length)})
+
+    def samples() -> Iterator[Sample]:
+        for index in range(arguments.samples):
+            yield task.sample(
+                index, arguments.length, seed=arguments.seed, tokenizer=tokenizer, corpora=corpora
+            )
+            progress.made(task.name, index + 1)
+
+    count = export_samples(
+        samples(), arguments.form, arguments.out, tokenizer, task.generation_tokens
+    )
+    progress.finish()
+    print(f"{count} samples in {arguments.out}")
+    return 0
+
+
+def generate(arguments: argparse.Namespace) -> int:
+    """run.py tasks generate"""
+    from benchmarks.suite import load_suite
+    from tasks.output.generate import Cell, Making
+    from tasks.output.generate import generate as make
+    from tasks.output.progress import Progress
+
+    suite = load_suite(arguments.suite)
+    samples: dict[tuple[str, int], int] = {}
+    for block in suite.cells:
+        for task in block.tasks:
+            for length in block.lengths:
+                # Blocks may differ in models only; then the cell is one.
+                most = max(samples.get((task, length), 0), arguments.samples or block.samples)
+                samples[task, length] = most
+    cells = [
+        Cell(_at_depth(task, arguments.depth), length, count)
+        for (task, length), count in samples.items()
+        if task in (arguments.tasks or (task,)) and length in (arguments.lengths or (length,))
+    ]
+    if not cells:
+        raise UsageError(f"suite {suite.name}: no cell has one of these tasks and lengths")
+    progress = Progress({cell.name: (cell.samples, cell.length) for cell in cells})
+    seed = suite.seed if arguments.seed is None else arguments.seed
+    started = time.monotonic()
+    count, tokens = make(
+        Making(arguments.out, arguments.form, seed, arguments.tokenizer, arguments.data),
+        cells,
+        arguments.workers,
+        progress,
+    )
+    progress.finish()
+    print(
+        f"{count} of {len(cells)} cells made now, {tokens:,} tokens of context, in "
+        f"{time.monotonic() - started:.1f} s, {_used()}\nsamples {arguments.out}"
+    )
+    return 0
+
+
+def _used() -> str:
+    """What this process and those that it has ended took of the machine, imports included."""
+    usages = [resource.getrusage(k) for k in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    # Kilobytes on Linux, bytes on a Mac.
+    unit = 1e6 if sys.platform == "darwin" else 1e6 / 1024
+    most = max(usage.ru_maxrss for usage in usages) / unit
+    return f"{seconds:.1f} s of processor time, at most {most:.0f} MB of memory a process"

@@ -1,0 +1,130 @@
+"""`run.py train warmstart` and `train scores`: their flags, and what they call. The commands of
+RL are added from commands/rl.py."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.flags import at_least, names, numbers
+from commands.rl import add_rl
+
+if TYPE_CHECKING:
+    from training.scores import CellScore
+
+POCKET_RECIPE = Path(__file__).parent.parent / "checkpoints/pocket-base/recipe.json"
+SCORED_TASKS = ("niah_single_1", "niah_multikey_2", "niah_multivalue_noise", "vt")
+SCORED_LENGTHS = (2048, 16384)
+
+
+def add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `train` with all that it can do."""
+    train = commands.add_parser("train", help="train a model")
+    kinds = train.add_subparsers(title="kinds of training", required=True, metavar="KIND")
+    add = kinds.add_parser(
+        "warmstart",
+        help="train the pocket model from nothing, on generated demonstrations",
+        description="Trains the pocket model's tokenizer and weights by supervised learning. "
+        "Stop it at any time: the same command goes on.",
+    )
+    add.add_argument(
+        "--recipe",
+        type=Path,
+        default=POCKET_RECIPE,
+        metavar="FILE",
+        help="default: that of pocket-base, which comes with the project",
+    )
+    add.add_argument("--out", type=Path, default=Path("results/warmstart"), metavar="DIR")
+    add.add_argument("--device", metavar="NAME", help="cpu or cuda; default: what there is")
+    add.add_argument("--fresh", action="store_true", help="begin anew, do not go on")
+    add.set_defaults(command=train_warmstart)
+
+    add = kinds.add_parser(
+        "scores",
+        help="a quick look at a checkpoint: accuracy through the agents, in this process",
+        description="Measures a checkpoint on the tasks themselves with the trainer's own engine "
+        "(no pool), and writes scores.json. MODEL lends the settings of its methods.",
+    )
+    add.add_argument("model", metavar="MODEL", help="a name from `run.py models`")
+    add.add_argument("--checkpoint", type=Path, metavar="DIR", help="weights to take, not MODEL's")
+    add.add_argument(
+        "--methods", type=names, default=("memagent",), metavar="A,B", help="default: memagent"
+    )
+    add.add_argument(
+        "--tasks", type=names, default=SCORED_TASKS, metavar="T,U", help="default: niah's and vt"
+    )
+    add.add_argument(
+        "--lengths", type=numbers, default=SCORED_LENGTHS, metavar="N,M", help="default: 2K and 16K"
+    )
+    add.add_argument("--samples", type=at_least(1), default=32, metavar="K", help="default: 32")
+    add.add_argument("--seed", type=at_least(0), default=42, metavar="S", help="default: 42")
+    add.add_argument("--temperature", type=float, default=0.7, metavar="T", help="default: 0.7")
+    add.add_argument("--top-p", type=float, default=0.95, metavar="P", help="default: 0.95")
+    add.add_argument("--out", type=Path, metavar="FILE", help="default: scores.json there")
+    add.set_defaults(command=scores)
+    add_rl(kinds)
+
+
+def train_warmstart(arguments: argparse.Namespace) -> int:
+    """run.py train warmstart"""
+    from training.warmstart.curve import draw_curve
+    from training.warmstart.recipe import load_recipe
+    from training.warmstart.train import train_warmstart as train
+
+    def show(step: int, metrics: Mapping[str, float]) -> None:
+        exact = [v for k, v in metrics.items() if "/" in k]
+        share = f"  exact {sum(exact) / len(exact):.3f}" if exact else ""
+        print(f"step {step}  loss {metrics['loss']:.4f}{share}", flush=True)
+
+    recipe = load_recipe(arguments.recipe)
+    train(recipe, arguments.out, device=arguments.device, resume=not arguments.fresh, progress=show)
+    print(f"checkpoint  {arguments.out}\ncurve       {draw_curve(arguments.out)}")
+    return 0
+
+
+def scores(arguments: argparse.Namespace) -> int:
+    """run.py train scores"""
+    from benchmarks.methods import make_method, method_settings, split_method
+    from core.types import Sampling
+    from serving.catalogue import find_model
+    from training.rl.run import checkpoint_folder
+    from training.scores import Cell, measure, scores_json
+
+    entry = find_model(arguments.model)
+    folder = checkpoint_folder(str(arguments.checkpoint or arguments.model))
+    settings = {
+        name: method_settings(name, entry.budget(split_method(name)[0]))
+        for name in arguments.methods
+    }
+    cells = [
+        Cell(task, method, length, arguments.samples)
+        for method in arguments.methods
+        for task in arguments.tasks
+        for length in arguments.lengths
+    ]
+    sampling = Sampling(temperature=arguments.temperature, top_p=arguments.top_p)
+    found = measure(
+        folder,
+        {name: partial(make_method, name, settings=settings[name]) for name in arguments.methods},
+        cells,
+        seed=arguments.seed,
+        sampling=sampling,
+        tell=_tell,
+    )
+    out = arguments.out or folder / "scores.json"
+    how = {"seed": arguments.seed, "sampling": asdict(sampling), "methods": settings}
+    out.write_text(scores_json(found, how), encoding="utf-8")
+    print(f"scores  {out}")
+    return 0
+
+
+def _tell(one: CellScore) -> None:
+    print(
+        f"{one.method:12}  {one.task:24}  {one.length:>9,}  strict {100 * one.score:5.1f}"
+        f"  all golds {one.whole}/{one.samples}  turns {one.turns}",
+        flush=True,
+    )

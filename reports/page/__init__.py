@@ -1,0 +1,1 @@
+"""The page: its template, and what it says in words."""

@@ -1,0 +1,213 @@
+"""The page of a run: one HTML file that needs nothing else, from templates/page.html.
+
+Everything that a model, a document or a server wrote is escaped by the template engine; the
+page's own policy forbids scripts and anything from elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from reports.figures.style import Rendered
+from reports.labels import PROFILES, Series, length_label, looks, method_label, percent
+from reports.page.verdict import verdict
+from reports.run.data import RunData
+from reports.run.published import Comparison, PublishedRow, by_cell, lengths_of
+from reports.statistics.paired import paired_tests
+from reports.tables.accuracy import wide_rows
+from reports.tables.efficiency import efficiency_rows
+from reports.tables.paired import SIGNIFICANT, p_value, pair_count, paired_rows, points
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+LONGEST_TEXT = 1500
+"""Characters of a reply or an error that the page shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageParts:
+    """What a page is made of. `compared_with` is the reference of the paired tests; `figures`
+    go by their names; `reference` is the papers' curves."""
+
+    run: RunData
+    compared_with: Series
+    figures: tuple[Rendered, ...]
+    reference: Rendered | None
+    comparisons: tuple[Comparison, ...]
+    reference_rows: tuple[PublishedRow, ...]
+
+
+def page_html(parts: PageParts) -> str:
+    """The page as HTML text."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "in_tokens": length_label,
+        "percent": percent,
+        "method": method_label,
+        "short": shortened,
+        "marked": marked,
+        "data_uri": _data_uri,
+        "amount": _amount,
+        "moment": _moment,
+        "signed": _signed,
+        "points": points,
+        "p_value": p_value,
+        "pair_count": pair_count,
+    }
+    css = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    run = parts.run
+    return environment.get_template("page.html").render(
+        run=run,
+        css=Markup(css),  # our own file, and the policy allows this very text only
+        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'",
+        title=" · ".join(dict.fromkeys([str(run.settings.get("suite") or "Run"), run.name])),
+        models=_models(run),
+        verdict=verdict(run),
+        figures={figure.name: figure for figure in parts.figures},
+        reference=parts.reference,
+        averages=[row for row in parts.reference_rows if not lengths_of(row.length)],
+        comparisons=by_cell(parts.comparisons),
+        exhibits=list(dict.fromkeys((c.row.source, c.row.exhibit) for c in parts.comparisons)),
+        looks=looks(run.all_series),
+        compared_with=parts.compared_with,
+        paired={
+            profile: paired_rows(run, paired_tests(run, parts.compared_with, profile))
+            for profile in PROFILES
+        },
+        significant=SIGNIFICANT,
+        efficiency=efficiency_rows(run),
+        wide={profile: wide_rows(run, profile) for profile in PROFILES},
+        totals=_totals(run),
+        counted=any(cell.counts for cell in run.cells),
+        demonstrations=[m for m in _models(run) if run.model(m).get("demonstration")],
+        settings=_sections(run.settings),
+        sessions=[(session, list(_flat(session))) for session in run.sessions],
+        commands=_commands(run),
+    )
+
+
+def shortened(text: str, most: int = LONGEST_TEXT) -> str:
+    """The text, with its middle left out if it is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]} […{len(text) - 2 * half:,} characters…] {text[-half:]}"
+
+
+def marked(text: str, golds: Sequence[str]) -> Markup:
+    """Text, escaped, with the gold strings in it marked (upper and lower case alike)."""
+    wanted = sorted((gold for gold in golds if gold.strip()), key=len, reverse=True)
+    if not wanted:
+        return escape(text)
+    pattern = "(" + "|".join(re.escape(gold) for gold in wanted) + ")"
+    # re.split gives the text between golds at even places, the golds at odd ones.
+    pieces = re.split(pattern, text, flags=re.IGNORECASE)
+    return Markup("").join(
+        Markup("<mark>{}</mark>").format(piece) if place % 2 else escape(piece)
+        for place, piece in enumerate(pieces)
+    )
+
+
+def _data_uri(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+def _amount(number: float) -> str:
+    """A mean for the ledger: 12,345 or 3.25; a dash where there is none."""
+    if number != number:  # NaN: no sample ended well
+        return "–"
+    return f"{number:,.0f}" if number >= 100 else f"{number:,.2f}".rstrip("0").rstrip(".")
+
+
+def _signed(points: float) -> str:
+    """A difference in percentage points, with its sign."""
+    return f"{points:+.1f}".replace("-", "−")
+
+
+def _moment(iso: str) -> str:
+    """2026-11-20T19:00:00.123+00:00 -> 2026-11-20 19:00 UTC; other text stays as it is."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*(Z|\+00:00)", iso)
+    return f"{found[1]} {found[2]} UTC" if found else iso
+
+
+def _models(run: RunData) -> list[str]:
+    return list(dict.fromkeys(series.model for series in run.all_series))
+
+
+def _totals(run: RunData) -> dict[str, int]:
+    names = ("samples", "finished", "owed", "ok", "failed", "cut_samples", "cut_turns", "unparsed")
+    return {name: sum(getattr(cell, name) for cell in run.cells) for name in names}
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as (dotted name, text) rows."""
+    for key, item in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(item, Mapping) and item:
+            yield from _flat(item, f"{name}.")
+        else:
+            yield name, _plain(key, item)
+
+
+def _plain(key: str, value: object) -> str:
+    """One setting as a reader sees it."""
+    if value is None or value == {} or value == []:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return shlex.join(map(str, value)) if key == "command" else ", ".join(map(str, value))
+    return str(value)
+
+
+def _sections(settings: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The settings as titled tables: plain values first, then one a group, one a model. The
+    cells are left out: the ledger lists them."""
+    settings = {key: value for key, value in settings.items() if key != "cells"}
+    plain = {key: value for key, value in settings.items() if not isinstance(value, Mapping)}
+    sections = [("Run", list(_flat(plain)))] if plain else []
+    for key, group in settings.items():
+        if not isinstance(group, Mapping) or not group:
+            continue
+        if key == "models":
+            entries = ((n, m if isinstance(m, Mapping) else {"entry": m}) for n, m in group.items())
+            sections += [(f"Model {name}", list(_flat(model))) for name, model in entries]
+        else:
+            sections.append((key.capitalize(), list(_flat(group))))
+    return sections
+
+
+def _commands(run: RunData) -> list[str]:
+    """The commands that made the run, or each of its runs, as a shell takes them; a resumed
+    run has the same one again."""
+    given = [session.get("command") for session in run.sessions]
+    texts = [_shell(command) for command in given if command]
+    if texts:
+        return list(dict.fromkeys(texts))
+    suite, seed = run.settings.get("suite"), run.settings.get("seed")
+    parts = ["run.py", "sweep", str(suite or "SUITE")]
+    return [_shell([*parts, "--seed", str(seed)] if seed is not None else parts)]
+
+
+def _shell(command: object) -> str:
+    if not isinstance(command, list):
+        return str(command)
+    prefix = "python " if str(command[0]).endswith(".py") else ""
+    return prefix + shlex.join(map(str, command))

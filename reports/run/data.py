@@ -1,0 +1,224 @@
+"""What a report knows of a run: numbers a cell, lines over lengths, means over tasks.
+
+A failed sample is in every denominator and scores 0. A cell with samples still owed is
+`partial` and is marked wherever it is shown. Costs are means over the samples that ended
+well, since a failed one stopped somewhere on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from reports.labels import Series
+from reports.run.depths import DepthMap, depth_maps
+from reports.run.traces import Trace
+from reports.statistics.intervals import Estimate, average
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one sample took, as means over the samples that ended well (NaN if none did).
+
+    `chunks` is how many of its turns read a chunk; `seconds` is the summed wall time of its
+    requests; `truncated_tokens` is how many context tokens the method never saw.
+    """
+
+    turns: float
+    chunks: float
+    prompt_tokens: float
+    completion_tokens: float
+    seconds: float
+    truncated_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class CellStats:
+    """One cell of the run: what was asked, what came out.
+
+    `samples` were asked for, `finished` have ended: `ok` of them well, the others by the
+    errors counted in `errors`. `cut_samples` have at least one reply that the token budget
+    cut, `cut_turns` counts those replies. `unparsed` ended well but held no answer marker.
+    `scores` is {profile: {metric: estimate}}, empty before the first sample has ended;
+    `by_sample` is {profile: {sample id: primary score}} of the same samples.
+    `counts` are means of what the method itself counts (chunks read, turns not parsed), over
+    the samples that ended well.
+    """
+
+    task: str
+    length: int
+    series: Series
+    samples: int
+    ok: int
+    errors: Mapping[str, int]
+    cut_samples: int
+    cut_turns: int
+    unparsed: int
+    metric: str
+    scores: Mapping[str, Mapping[str, Estimate]]
+    by_sample: Mapping[str, Mapping[str, float]]
+    cost: Cost
+    counts: Mapping[str, float]
+
+    @property
+    def failed(self) -> int:
+        """Samples that ended in an error."""
+        return sum(self.errors.values())
+
+    @property
+    def finished(self) -> int:
+        """Samples that have ended, well or in an error: the denominator of every score."""
+        return self.ok + self.failed
+
+    @property
+    def owed(self) -> int:
+        """Samples that have not ended yet."""
+        return self.samples - self.finished
+
+    def score(self, profile: str) -> Estimate | None:
+        """The primary metric's mean, None before the first sample has ended."""
+        return self.scores[profile][self.metric] if self.finished else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """One kind of error: how often, and what the first of them said."""
+
+    kind: str
+    count: int
+    where: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A score of a series at a length, of one task or averaged over tasks."""
+
+    length: int
+    value: Estimate
+    finished: int
+    samples: int
+
+    @property
+    def partial(self) -> bool:
+        """Samples are still owed: the number may move."""
+        return self.finished < self.samples
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """All that a report needs of a run, or of several that are shown as one."""
+
+    name: str
+    settings: Mapping[str, Any]
+    sessions: Sequence[Mapping[str, Any]]
+    cells: tuple[CellStats, ...]
+    errors: tuple[RunError, ...]
+    traces: tuple[Trace, ...]
+
+    @property
+    def tasks(self) -> list[str]:
+        """Tasks in the order of the plan."""
+        return list(dict.fromkeys(cell.task for cell in self.cells))
+
+    @property
+    def depth_maps(self) -> Mapping[str, DepthMap]:
+        """Base task -> its depths with their names in `tasks`, for tasks at several depths."""
+        return depth_maps(self.tasks)
+
+    @property
+    def depth_tasks(self) -> set[str]:
+        """The names in `tasks` that stand for one depth of several."""
+        return {task for rows in self.depth_maps.values() for _, task in rows}
+
+    def beside_depths(self) -> RunData:
+        """The run without the tasks at several depths, which have a figure of their own."""
+        mapped = self.depth_tasks
+        return replace(self, cells=tuple(cell for cell in self.cells if cell.task not in mapped))
+
+    @property
+    def mean_tasks(self) -> list[str]:
+        """The tasks that a mean is taken of: those that every series has at every length at
+        which it has any. None where they are fewer than two. A task at several depths is no
+        part of it: it would weigh as often as it has depths. Only where there is no other task
+        is the mean one of depths."""
+        cells = self.beside_depths().cells or self.cells
+        places = {(cell.series, cell.length) for cell in cells}
+        by_task: dict[str, set[tuple[Series, int]]] = {}
+        for cell in cells:
+            by_task.setdefault(cell.task, set()).add((cell.series, cell.length))
+        shared = [task for task, found in by_task.items() if found == places]
+        return shared if len(shared) > 1 else []
+
+    @property
+    def panels(self) -> list[str | None]:
+        """What is shown one by one: the mean (None) if there is one, then the tasks."""
+        return [None, *self.tasks] if self.mean_tasks else [*self.tasks]
+
+    def task_label(self, task: str | None) -> str:
+        """What a panel or a row is called."""
+        if task is not None:
+            return task
+        every = len(self.mean_tasks) == len(self.tasks)
+        return f"mean of all {self.mean_unit}" if every else f"mean of {self.mean_count}"
+
+    @property
+    def mean_unit(self) -> str:
+        """What a mean is taken over: `tasks`, or `depths` where the run has nothing else."""
+        return "tasks" if self.beside_depths().cells else "depths"
+
+    @property
+    def mean_count(self) -> str:
+        """Over how many a mean is taken: `3 tasks`."""
+        return f"{len(self.mean_tasks)} {self.mean_unit}"
+
+    @property
+    def training_length(self) -> int | None:
+        """The length in tokens that the models were trained at, where the suite says so."""
+        length = self.settings.get("training_length")
+        return length if isinstance(length, int) else None
+
+    @property
+    def all_series(self) -> list[Series]:
+        """Methods x models in the order of the plan."""
+        return list(dict.fromkeys(cell.series for cell in self.cells))
+
+    def series_of(self, task: str | None) -> list[Series]:
+        """The series that a task (None: the mean) has cells of, in the order of the plan."""
+        tasks = [task] if task else self.mean_tasks
+        return list(dict.fromkeys(cell.series for cell in self.cells if cell.task in tasks))
+
+    @property
+    def lengths(self) -> list[int]:
+        """Lengths in tokens, ascending."""
+        return sorted({cell.length for cell in self.cells})
+
+    def model(self, name: str) -> Mapping[str, Any]:
+        """The settings' entry of a model, empty if there is none."""
+        entry = (self.settings.get("models") or {}).get(name)
+        return entry if isinstance(entry, dict) else {}
+
+    def find(self, task: str, series: Series, length: int) -> CellStats | None:
+        """The cell, None if the suite has none there."""
+        matches = (c for c in self.cells if c.task == task and c.series == series)
+        return next((cell for cell in matches if cell.length == length), None)
+
+    def line(self, task: str | None, series: Series, profile: str) -> list[Point]:
+        """The points of a series, lengths ascending; `task` None averages over `mean_tasks`.
+
+        The average of a length exists only where every one of them has a finished sample,
+        so that no two of its points are averages of different tasks.
+        """
+        points = []
+        tasks = [task] if task else self.mean_tasks
+        for length in self.lengths:
+            found = [self.find(t, series, length) for t in tasks]
+            cells = [cell for cell in found if cell is not None]
+            scores = [score for cell in cells if (score := cell.score(profile)) is not None]
+            if not found or len(scores) < len(found):
+                continue
+            value = average(scores) if len(scores) > 1 else scores[0]
+            counts = sum(c.finished for c in cells), sum(c.samples for c in cells)
+            points.append(Point(length, value, *counts))
+        return points

@@ -1,0 +1,219 @@
+"""The numbers of a run as tables: long CSV for machines, wide Markdown and LaTeX for papers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from reports.labels import PROFILES, Series, length_label, method_label, percent
+from reports.run.data import Point, RunData
+from reports.run.published import Comparison
+
+LATEX_DAGGER = r"$^\dagger$"
+LATEX_SPECIALS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "[": "{[}",  # would be an option of the line break before it
+    **{char: "\\" + char for char in "&%$#_"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WideRow:
+    """A task and series across all lengths of the run; None where there is no number. `mean`
+    marks the rows of the mean over tasks."""
+
+    task: str
+    mean: bool
+    series: Series
+    points: tuple[Point | None, ...]
+
+
+# -- long --------------------------------------------------------------------------------
+
+
+def accuracy_frame(run: RunData) -> pd.DataFrame:
+    """One row a cell, profile and metric. Scores are shares of 1, `low` and `high` the 95%
+    interval; `n` counts finished samples, failed ones (score 0) included."""
+    return pd.DataFrame(
+        [
+            {
+                **_key(cell.task, cell.length, cell.series),
+                "profile": profile,
+                "metric": metric,
+                "primary": metric == cell.metric,
+                "mean": score.mean,
+                "low": score.low,
+                "high": score.high,
+                "n": score.n,
+                "samples": cell.samples,
+                "owed": cell.owed,
+                "complete": cell.owed == 0,
+            }
+            for cell in run.cells
+            for profile, metrics in cell.scores.items()
+            for metric, score in metrics.items()
+        ]
+    )
+
+
+def ledger_frame(run: RunData) -> pd.DataFrame:
+    """One row a cell: samples = attempted + owed, attempted = ok + errors, one column an
+    error kind; replies cut by the token budget; costs (tokens,
+    seconds) and what the method itself counts, as means of the samples that ended well."""
+    kinds = sorted({kind for cell in run.cells for kind in cell.errors})
+    counts = sorted({name for cell in run.cells for name in cell.counts})
+    return pd.DataFrame(
+        [
+            {
+                **_key(cell.task, cell.length, cell.series),
+                "samples": cell.samples,
+                "attempted": cell.finished,
+                "owed": cell.owed,
+                "ok": cell.ok,
+                "errors": cell.failed,
+                **{f"error_{kind}": cell.errors.get(kind, 0) for kind in kinds},
+                "cut_samples": cell.cut_samples,
+                "cut_turns": cell.cut_turns,
+                "unparsed": cell.unparsed,
+                "mean_turns": cell.cost.turns,
+                "mean_prompt_tokens": cell.cost.prompt_tokens,
+                "mean_completion_tokens": cell.cost.completion_tokens,
+                "mean_seconds": cell.cost.seconds,
+                "mean_truncated_tokens": cell.cost.truncated_tokens,
+                **{f"mean_{name}": cell.counts.get(name) for name in counts},
+            }
+            for cell in run.cells
+        ]
+    )
+
+
+def comparison_frame(comparisons: Sequence[Comparison]) -> pd.DataFrame:
+    """One row a published number that a cell of the run matches; all values in per cent,
+    ours under the `published` profile."""
+    return pd.DataFrame(
+        [
+            {
+                **_key(c.task, c.length, Series(c.method, c.model)),
+                "ours_pct": 100 * c.ours.mean,
+                "low_pct": 100 * c.ours.low,
+                "high_pct": 100 * c.ours.high,
+                "n": c.ours.n,
+                "complete": not c.partial,
+                "published_pct": c.row.value,
+                "difference_points": c.difference,
+                "published_model": c.row.model,
+                "published_length": c.row.length,
+                "source": c.row.source,
+                "exhibit": c.row.exhibit,
+            }
+            for c in comparisons
+        ]
+    )
+
+
+def _key(task: str, length: int, series: Series) -> dict[str, object]:
+    return {"task": task, "length": length, "method": series.method, "model": series.model}
+
+
+# -- wide --------------------------------------------------------------------------------
+
+
+def wide_rows(run: RunData, profile: str) -> list[WideRow]:
+    """A row a task and series that has it, in the order of the plan; the rows of the mean
+    come last."""
+    rows = []
+    for task in sorted(run.panels, key=lambda task: task is None):
+        for series in run.series_of(task):
+            points = {p.length: p for p in run.line(task, series, profile)}
+            cells = tuple(points.get(length) for length in run.lengths)
+            rows.append(WideRow(run.task_label(task), task is None, series, cells))
+    return rows
+
+
+def markdown(run: RunData) -> str:
+    """Both profiles' accuracy as Markdown tables, one below the other."""
+    intro = f"In brackets the 95% interval. {_explained('†', '–')}"
+    parts = [f"# Accuracy in per cent, {markdown_escape(run.name)}\n\n{intro}\n"]
+    header = ["task", "method", "model", *(length_label(n) for n in run.lengths)]
+    rule = ["---"] * 3 + ["---:"] * len(run.lengths)
+    for profile in PROFILES:
+        lines = [header, rule]
+        for row in wide_rows(run, profile):
+            names = (row.task, method_label(row.series.method), row.series.model)
+            lines.append(
+                [*map(markdown_escape, names), *(_cell(p, "–", "†", True) for p in row.points)]
+            )
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        parts.append(f"## Scoring: {profile}\n\n{table}\n")
+    return "\n".join(parts)
+
+
+def latex(run: RunData) -> str:
+    """Both profiles' accuracy as LaTeX tables (needs booktabs), one below the other."""
+    return "\n".join(_latex_table(run, profile) for profile in PROFILES)
+
+
+def _latex_table(run: RunData, profile: str) -> str:
+    names = ["Task", "Method", "Model", *(length_label(n) for n in run.lengths)]
+    caption = f"Accuracy in per cent, {profile} scoring. {_explained(LATEX_DAGGER, '--')}"
+    body: list[str] = []
+    rows = wide_rows(run, profile)
+    for place, row in enumerate(rows):
+        first = place == 0 or rows[place - 1].task != row.task
+        if first and place:
+            body.append(r"\midrule")
+        task = latex_escape(row.task) if first else ""
+        series = latex_escape(method_label(row.series.method)), latex_escape(row.series.model)
+        cells = [_cell(p, "--", LATEX_DAGGER, False) for p in row.points]
+        body.append(" & ".join([task, *series, *cells]) + r" \\")
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            rf"\begin{{tabular}}{{lll{'r' * len(run.lengths)}}}",
+            r"\toprule",
+            " & ".join(latex_escape(name) for name in names) + r" \\",
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def _explained(mark: str, dash: str) -> str:
+    return (
+        "Columns are context lengths in tokens. Failed samples count as 0. "
+        f"{mark} unfinished, with finished/all samples. {dash} no number yet."
+    )
+
+
+def _cell(point: Point | None, dash: str, mark: str, interval: bool) -> str:
+    if point is None:
+        return dash
+    value = point.value
+    between = f" [{percent(value.low)}–{percent(value.high)}]" if interval else ""
+    counts = f" {mark}{point.finished}/{point.samples}" if point.partial else ""
+    return f"{percent(value.mean, 1)}{between}{counts}"
+
+
+def latex_escape(text: str) -> str:
+    """Text as LaTeX shows it: every special character is escaped."""
+    return "".join(LATEX_SPECIALS.get(char, char) for char in text.replace("\n", " "))
+
+
+def markdown_escape(text: str) -> str:
+    """Text as a Markdown table cell shows it."""
+    text = re.sub(r"([\\`*|<>\[\]&])", r"\\\1", text.replace("\n", " "))
+    return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)  # GFM leaves underscores inside words alone

@@ -1,0 +1,241 @@
+"""Multi-hop questions on a fictional world: ruler_hqa's form, with no corpus and no memory of it.
+
+Form: MemAgent's RULER-HotpotQA (arXiv:2507.02259, section 4; PROTOCOL 2.1), with the bare
+question. Kinds of question: HotpotQA's bridge and comparison (Yang et al. 2018,
+arXiv:1809.09600), of two to four hops. The corpus is this project's own: each seed is another
+world, of 12.6 million documents, and no name or fact in it stands anywhere else, so nothing
+that a model remembers answers a question (the paper had to filter HotpotQA for that).
+
+Worked example (fiction_2hop):
+
+    context   Document 1:
+              Zaskuth Institute of Jewellery
+              Zaskuth Institute of Jewellery is an old school that was opened in 1745. ...
+
+              Document 2:
+              ...
+    question  Who is the rector of the school attended by Jabrel Nirav?
+    golds     Zidwen Kembuth
+
+The haystack: the documents that tell the facts; near misses, which would answer the question
+with one hop replaced, or whose titles share half a name with the gold ones; and documents of
+the world at random, three and three linked as the gold ones are. All in random order. The
+question of (seed, index) is the same at every length. See `fiction_world` (facts),
+`fiction_prose` (documents) and `fiction_questions`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from core.context import Context
+from core.errors import UsageError
+from core.tokens import Tokenizer
+from core.types import Evidence, Json, Match, Problem, Sample
+from tasks.corpora.read import Corpora
+from tasks.fiction.names import KINDS
+from tasks.fiction.prose import (
+    NumberedStories,
+    Outlines,
+    forms,
+    outlines,
+    sentences_of,
+    story_tokens,
+)
+from tasks.fiction.questions import FictionQuestion, draw_question
+from tasks.fiction.world import SIZE, Ints, World, code_of, world_of
+from tasks.haystack.measure import Meter, meter, too_short
+from tasks.questions.documents import AFTER, ANSWER_PREFIX, BEFORE, INSTRUCTION, heading
+from tasks.task import sample_id, sample_rng
+
+MOST_HOPS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Fiction:
+    """Questions of `hops` gold documents each, one of the numbers at random.
+
+    `comparisons`: share of questions that compare two things; the others are chains.
+    `near`: how many near misses at most, as far as there is room. `documents`: None fills the
+    haystack to the length; a number is the number. `gold_within`: the gold documents stand
+    within this first share of the documents.
+    """
+
+    name: str
+    summary: str
+    hops: tuple[int, ...]
+    comparisons: float = 0.25
+    near: int = 16
+    bare_question: bool = True
+    documents: int | None = None
+    gold_within: float = 1.0
+    generation_tokens: int = 32
+    source: ClassVar[str] = "the project's own; form of RULER-HotpotQA (arXiv:2507.02259)"
+    match: ClassVar[Match] = "any"
+
+    def __post_init__(self) -> None:
+        if not self.hops or not all(2 <= hops <= MOST_HOPS for hops in self.hops):
+            raise UsageError(f"{self.name}: hops {self.hops}, expected numbers 2 to {MOST_HOPS}")
+        if not 0 <= self.comparisons <= 1 or self.near < 0:
+            raise UsageError(
+                f"{self.name}: comparisons {self.comparisons}, near {self.near}; expected a "
+                "share 0 to 1 and a number from 0"
+            )
+        if self.comparisons and max(self.hops) > 5:
+            raise UsageError(f"{self.name}: comparisons have 2 to 5 hops, got {self.hops}")
+        if not 0 < self.gold_within <= 1:
+            raise UsageError(f"{self.name}: gold_within {self.gold_within}, expected 0 < x <= 1")
+
+    @property
+    def parameters(self) -> Mapping[str, Json]:
+        return {k: v for k, v in asdict(self).items() if k not in ("name", "summary")}
+
+    def sample(
+        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
+    ) -> Sample:
+        """See `tasks.task.Task.sample`. Unit: a document.
+
+        Raises:
+            UsageError: besides, if `documents` is less than the gold ones, or more than the
+                world has.
+        """
+        parameters = self.parameters
+        rng = sample_rng(self.name, parameters, length, seed, index)
+        world = world_of(seed)
+        question = self._question(world, seed, index)
+        measure = meter(tokenizer)
+        after = AFTER + question.text
+        around = measure.line(BEFORE) + measure.count_once(after.lstrip("\n") + ANSWER_PREFIX)
+        room = length - self.generation_tokens - around
+        chosen, tokens = self._choose(rng, world, question, room, measure)
+        if self.documents is None and tokens > room:
+            raise too_short(self.name, length, length - room + tokens, tokenizer)
+        order, places = self._arrange(rng, len(chosen), len(question.golds))
+        newlines = measure.line(".\n\n") - measure.count(".")
+        materials = {"tokenizer": tokenizer.fingerprint, "fiction": forms().fingerprint}
+        return Sample(
+            id=sample_id(self.name, parameters, length, seed, index, materials),
+            task=self.name,
+            index=index,
+            problem=Problem(
+                Context(NumberedStories(chosen[order]), "\n\n"),
+                question.text if self.bare_question else f"{INSTRUCTION} {question.text}",
+            ),
+            golds=(question.answer,),
+            match=self.match,
+            evidence=tuple(_evidence(world, question, places)),
+            meta={
+                "documents": len(order),
+                "gold_documents": [place + 1 for place in places],
+                "depths": [place / len(order) for place in places],
+                "kind": question.kind,
+                "hops": len(places),
+                "units": len(order),
+                "context_tokens": tokens - newlines,
+                "prompt_tokens": around + tokens,
+                "ruler_before": BEFORE,
+                "ruler_after": after,
+                "answer_prefix": ANSWER_PREFIX,
+            },
+        )
+
+    def _question(self, world: World, seed: int, index: int) -> FictionQuestion:
+        shape: dict[str, Json] = {"hops": list(self.hops), "comparisons": self.comparisons}
+        rng = sample_rng("fiction", shape, 0, seed, index)
+        hops = rng.choice(self.hops)
+        return draw_question(world, rng, hops, compares=rng.random() < self.comparisons)
+
+    def _choose(
+        self,
+        rng: random.Random,
+        world: World,
+        question: FictionQuestion,
+        room: int,
+        measure: Meter,
+    ) -> tuple[Outlines, int]:
+        """The documents of the haystack, the golds first, and their tokens with headings. The
+        golds are always among them, the near misses as far as there is room."""
+        golds = len(question.golds)
+        wanted = self.documents
+        if wanted is not None and not golds <= wanted <= SIZE:
+            raise UsageError(
+                f"{self.name}: {wanted} documents, expected {golds} (the gold ones) to {SIZE}"
+            )
+        own = [code_of(entity) for entity in (*question.golds, *question.near[: self.near])]
+        codes = np.array(own)
+        stories = outlines(world, codes)
+        tokens = story_tokens(stories, measure)
+        while True:
+            sums = np.cumsum(tokens + _heading_tokens(len(codes), measure))
+            fitting = int(np.searchsorted(sums, room, side="right"))
+            if fitting < len(codes) if wanted is None else wanted <= len(codes):
+                count = max(fitting, golds) if wanted is None else wanted
+                return stories[:count], int(sums[count - 1])
+            lacking = wanted - len(codes) if wanted else (room - sums[-1]) / np.mean(tokens)
+            drawn = _distinct(codes, _draw(rng, world, int(lacking * 1.1) + 16))
+            more = outlines(world, drawn)
+            tokens = np.concatenate([tokens, story_tokens(more, measure)])
+            codes, stories = np.concatenate([codes, drawn]), stories + more
+
+    def _arrange(self, rng: random.Random, count: int, golds: int) -> tuple[Ints, list[int]]:
+        """A random order of `count` documents, the golds first, in which the golds stand within
+        the first share of the places, and where each of them stands."""
+        first = max(int(count * self.gold_within), golds)
+        places = rng.sample(range(first), golds)
+        free = np.ones(count, dtype=bool)
+        free[places] = False
+        order = np.empty(count, dtype=np.int64)
+        order[places] = np.arange(golds)
+        order[free] = golds + np.argsort(_numbers(rng, count - golds), kind="stable")
+        return order, places
+
+
+def _numbers(rng: random.Random, count: int) -> Ints:
+    """Numbers from 0 to 2^63 - 1."""
+    return (np.frombuffer(rng.randbytes(8 * count), dtype="<u8") >> np.uint64(1)).astype(np.int64)
+
+
+def _draw(rng: random.Random, world: World, count: int) -> Ints:
+    """At least `count` documents: entities at random, what one of the relations of each leads
+    to, and what one of those leads to in turn, so that links do not tell the golds apart."""
+    third = -(-count // 3)
+    start = _numbers(rng, third) % (len(KINDS) * SIZE)
+    second = world.step(start, _numbers(rng, third))
+    last = world.step(second, _numbers(rng, third))
+    return np.stack([start, second, last], axis=1).ravel()
+
+
+def _distinct(known: Ints, drawn: Ints) -> Ints:
+    """Those drawn that are not known, each once, in the order of drawing."""
+    both = np.concatenate([known, drawn])
+    _, first = np.unique(both, return_index=True)
+    return both[np.sort(first[first >= len(known)])]
+
+
+def _heading_tokens(count: int, measure: Meter) -> Ints:
+    """Tokens of `Document 1` to `Document {count}`."""
+    return _heading_table(1 << (count - 1).bit_length(), measure)[:count]
+
+
+@lru_cache(maxsize=32)
+def _heading_table(count: int, measure: Meter) -> Ints:
+    digit = measure.digit_tokens
+    if digit is None:
+        return measure.count("Document") + measure.spaced([str(k) for k in range(1, count + 1)])
+    more_digits = np.searchsorted(10 ** np.arange(1, 10), np.arange(1, count + 1), side="right")
+    return measure.count("Document 1") + digit * more_digits
+
+
+def _evidence(world: World, question: FictionQuestion, places: list[int]) -> Iterator[Evidence]:
+    place_of = dict(zip(question.golds, places, strict=True))
+    sentences = sentences_of(world, question.facts)
+    for told, (start, text) in zip(question.facts, sentences, strict=True):
+        place = place_of[told.entity]
+        start += len(heading(place + 1))
+        yield Evidence(place, start, start + len(text), text)

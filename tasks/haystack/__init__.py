@@ -1,0 +1,1 @@
+"""What all families build haystacks with: lazy lines, token counts, published cells."""

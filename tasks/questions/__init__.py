@@ -1,0 +1,1 @@
+"""Questions on documents that exist: HotpotQA, SQuAD, MemAgent's own files, LongBench."""

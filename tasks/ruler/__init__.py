@@ -1,0 +1,1 @@
+"""RULER's thirteen synthetic tasks: one file a family, and what their haystacks are made of."""

@@ -1,0 +1,1 @@
+"""Where rollouts come from: PyTorch, vLLM in process, the Ray Serve pool."""

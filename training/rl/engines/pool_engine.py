@@ -1,0 +1,214 @@
+"""A rollout engine over the Ray Serve pool of vLLM replicas: the same servers as a sweep's.
+
+Prompts go out as token ids, replies come back as token ids and logprobs: nothing is tokenized
+again. New weights are written as one file that every replica reads (serving/weights.py):
+
+    load_weights: policy -> FOLDER/step-N.safetensors -> all replicas -> each tells N
+    generate:     requests -> replicas -> replies, taken only if all replicas still tell N
+
+The second check is for a replica that died: Serve puts one in its place that begins with the
+checkpoint's weights. The batch is then asked again, with the same seeds. Replies come out the
+same but for bfloat16's rounding, which differs with the requests that happen to share a batch.
+
+Its tests run it on CPUs of one machine, on loopback. Not run: GPUs, several nodes (the folder
+must then be on storage that all of them see, and `ray_address` name the cluster), more than one
+GPU a replica. Of a sharded learner only rank 0 asks the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import AutoConfig
+
+from core.errors import HarnessError, ServerDied
+from core.tokens import Tokenizer
+from core.types import Sampling
+from serving.catalogue import (
+    REPOSITORY,
+    CpuSettings,
+    FullContextBudget,
+    MemAgentBudget,
+    ModelEntry,
+)
+from serving.client import Client, ClientOptions
+from serving.leftovers import clear_away, new_folder
+from serving.pool import SERVE_LOGS, Pool
+from serving.wire import Reply
+from training.rl.engines.engine import Generated, Request
+from training.rl.engines.vllm_engine import integer_seed, vllm_logprobs_mode
+from training.rl.recipe import RlRecipe
+
+ATTEMPTS = 3
+"""How often a batch is asked where replicas die under it."""
+CPU_BATCH_TOKENS = 4096
+
+
+def start_pool_engine(
+    recipe: RlRecipe,
+    folder: Path,
+    *,
+    log_dir: Path = SERVE_LOGS,
+    weights_folder: Path | None = None,
+    ray_address: str | None = None,
+) -> PoolEngine:
+    """Starts a pool of the checkpoint in `folder` on all that Ray reports, and waits for it. It
+    ends with the engine, at the latest with this process. `weights_folder` None takes a temporary
+    one of this machine.
+
+    Raises:
+        ServerDied: the pool did not start.
+        UsageError: not one replica fits, or see `served_entry`.
+    """
+    entry = served_entry(recipe, folder)
+    shared = weights_folder or new_folder()
+    pool = Pool(
+        entry,
+        log_dir=log_dir,
+        ray_address=ray_address,
+        weights_folder=shared,
+    )
+    own = shared if weights_folder is None else None
+    try:
+        pool.start()
+        pool.wait()
+        engine = PoolEngine(pool, shared)
+    except BaseException:
+        _stop(pool, own)
+        raise
+    weakref.finalize(engine, _stop, pool, own)
+    return engine
+
+
+def _stop(pool: Pool, folder: Path | None) -> None:
+    pool.stop()
+    if folder is not None:
+        clear_away(folder)
+
+
+def served_entry(recipe: RlRecipe, folder: Path) -> ModelEntry:
+    """The checkpoint in `folder` as the catalogue would describe it: one GPU a replica, of which
+    it takes a part and leaves the rest to the learner; else one core.
+
+    Raises:
+        UsageError: vLLM has no logprobs of the kind that training needs for this sampling.
+    """
+    window = int(AutoConfig.from_pretrained(folder).max_position_embeddings)
+    return ModelEntry(
+        name=folder.resolve().name,
+        source=f"./{os.path.relpath(folder.resolve(), REPOSITORY)}",
+        window_tokens=window,
+        memagent=MemAgentBudget(
+            chunk_tokens=recipe.chunk_tokens,
+            memory_tokens=recipe.reply_tokens,
+            reply_tokens=recipe.reply_tokens,
+        ),
+        full_context=FullContextBudget(
+            input_tokens=window - recipe.reply_tokens, output_tokens=recipe.reply_tokens
+        ),
+        engine={
+            "enforce_eager": True,
+            "gpu_memory_utilization": 0.4,
+            "logprobs_mode": vllm_logprobs_mode(recipe),
+        },
+        cpu=CpuSettings(
+            # Prompts are read whole, as in the catalogue's CPU settings.
+            engine={
+                "max_num_seqs": 64,
+                "max_num_batched_tokens": max(window, CPU_BATCH_TOKENS),
+                "enable_chunked_prefill": False,
+            },
+        ),
+    )
+
+
+class PoolEngine:
+    """A `training.rl.engines.engine.RolloutEngine` over a `pool` that runs and was given the same
+    `weights_folder`. One caller at a time. The pool is the caller's to stop."""
+
+    def __init__(self, pool: Pool, weights_folder: Path) -> None:
+        self.pool = pool
+        self.tokenizer = Tokenizer.load(pool.entry.location)
+        self.window_tokens = pool.entry.window_tokens
+        self._folder = weights_folder
+        self._file: Path | None = None
+        self._version = 0
+        self._options = ClientOptions(
+            pool.base_url,
+            window_tokens=self.window_tokens,
+            connections=pool.entry.concurrency,
+        )
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generated]:
+        """See RolloutEngine.
+
+        Raises:
+            HarnessError: a request failed, retries included (`serving.client.Client.complete`).
+            ServerDied: the pool ended, or its replicas keep dying.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                replies = asyncio.run(self._ask(requests, sampling))
+            except HarnessError:
+                self.pool.check()  # the better account, if that is why
+                raise
+            if set(self.pool.weights_versions()) == {self._version}:
+                return [_generated(reply) for reply in replies]
+            if self._file is not None:
+                self.pool.load_weights(self._file.name, self._version)
+        raise ServerDied(f"replicas of {self.pool.entry.name} died under {ATTEMPTS} batches")
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """See RolloutEngine. They travel in bfloat16. A layer changes once all of it has come:
+        give whole models.
+
+        Raises:
+            RequestRejected, ServerDied: `serving.pool.Pool.load_weights`.
+        """
+        version = self._version + 1
+        file = self._folder / f"step-{version}.safetensors"
+        tensors = {
+            name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in weights
+        }
+        unfinished = file.with_suffix(".unfinished")
+        save_file(tensors, unfinished)
+        unfinished.replace(file)
+        self.pool.load_weights(file.name, version)
+        if self._file is not None:
+            self._file.unlink()
+        self._file, self._version = file, version
+
+    async def _ask(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
+        """All at once; the servers' queues hold what waits. The first failure stops the others."""
+        async with Client(self._options) as client:
+            asked = [
+                asyncio.create_task(
+                    client.complete(
+                        self.pool.entry.name,
+                        request.prompt_ids,
+                        max_tokens=request.max_tokens,
+                        sampling=replace(sampling, seed=integer_seed(request)),
+                    )
+                )
+                for request in requests
+            ]
+            try:
+                return await asyncio.gather(*asked)
+            finally:
+                for task in asked:
+                    task.cancel()
+                await asyncio.gather(*asked, return_exceptions=True)
+
+
+def _generated(reply: Reply) -> Generated:
+    assert reply.reply_ids is not None
+    assert reply.logprobs is not None
+    return Generated(reply.reply_ids, reply.logprobs, reply.finish_reason)

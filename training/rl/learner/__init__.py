@@ -1,0 +1,1 @@
+"""What an update is made by: packing, the policy's logprobs, AdamW, shards, workers."""

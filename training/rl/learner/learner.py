@@ -1,0 +1,245 @@
+"""The policy update: judged conversations in, new weights and metrics out.
+
+One `update` makes `mini_batches` steps of AdamW, each on its share of the groups: pack, score
+under the policy and the reference, the loss of training/rl/loss.py, gradients accumulated over
+micro-batches, clipped, applied. At a world size above 1 (FSDP2, training/rl/learner/sharded.py)
+every rank packs the same and takes every world-size-th micro-batch; the sums over ranks are
+those of one process.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from transformers import Qwen2ForCausalLM
+
+from training.rl.learner.packing import Conversation, MicroBatch, Packed, pack
+from training.rl.learner.policy import ATTENTION, score_replies
+from training.rl.loss import LossStats, k3, policy_loss
+from training.rl.recipe import RlRecipe
+
+Groups = Sequence[Sequence[Conversation]]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """This process among those that learn together."""
+
+    rank: int = 0
+    size: int = 1
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over ranks."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def max(self, values: Tensor) -> Tensor:
+        """The maximum over ranks."""
+        if self.size > 1:
+            dist.all_reduce(values, op=dist.ReduceOp.MAX)
+        return values
+
+
+class Learner:
+    """Holds the policy, its optimizer and the frozen reference (None: no KL). Where beta is 0
+    a reference serves for the KL metric alone, on the first micro-batch of an update."""
+
+    def __init__(
+        self,
+        model: Qwen2ForCausalLM,
+        reference: Qwen2ForCausalLM | None,
+        recipe: RlRecipe,
+        *,
+        world: World | None = None,
+    ) -> None:
+        self.model, self.reference, self.recipe = model, reference, recipe
+        self.temperature = recipe.temperature
+        self.world = world or World()
+        self.device = next(model.parameters()).device
+        self.optimizer = adamw(model, recipe)
+        for one in filter(None, (model, reference)):
+            one.set_attn_implementation(ATTENTION)
+
+    def update(self, groups: Groups, step: int) -> dict[str, float]:
+        """Learn from the groups of step `step` (from 0); returns the metrics of the update.
+
+        A group is the conversations of all rollouts of one question. Without a single reply
+        token nothing changes.
+        """
+        started = time.monotonic()
+        recipe = self.recipe
+        self.temperature = recipe.sampling_at(step).temperature
+        rate = recipe.rate_at(step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["scale"]
+        packs = [self._pack(part) for part in _shares(groups, recipe.mini_batches)]
+        packs = [packed for packed in packs if packed.reply_tokens]
+        metrics: dict[str, float] = {"rate": rate}
+        if not packs:
+            return metrics
+        drift: float | None = None
+        if recipe.old_logprobs == "trainer":
+            packs, drift = self._with_own_logprobs(packs)
+        kl = None
+        if self.reference is not None and recipe.loss.kl_beta == 0:
+            kl = self._kl_of(packs[0].micro_batches[0])
+        steps: list[dict[str, float]] = []
+        for packed in packs:
+            stats, entropy, norm = self._step(packed)
+            means = stats.means()
+            drift = means["log_ratio"] if drift is None else drift
+            steps.append({**means, "entropy": entropy, "gradient_norm": norm})
+        for name in steps[0]:
+            metrics[name] = math.fsum(one[name] for one in steps) / len(steps)
+        computed = sum(packed.computed for packed in packs)
+        unshared = sum(packed.unshared for packed in packs)
+        padding = sum(packed.padding for packed in packs)
+        seconds = time.monotonic() - started
+        if kl is not None:
+            metrics["kl"] = kl
+        metrics |= {
+            "drift": drift or 0.0,
+            "padding": padding / computed,
+            "shared": 1 - (computed - padding) / unshared,
+            "update_tokens": unshared,
+            "update_seconds": seconds,
+        }
+        return metrics
+
+    def _pack(self, groups: Groups) -> Packed:
+        recipe = self.recipe
+        return pack(
+            [one for group in groups for one in group],
+            budget=recipe.micro_batch_tokens,
+            pad=self.model.config.pad_token_id or 0,
+            share_prefixes=recipe.share_prefixes,
+        )
+
+    def _mine(self, packed: Packed) -> list[tuple[int, bool]]:
+        """This rank's micro-batches, and whether each counts: all ranks take the same number,
+        as collectives need, so the last may be somebody else's, with weight 0."""
+        rank, size, count = self.world.rank, self.world.size, len(packed.micro_batches)
+        places = [turn * size + rank for turn in range(math.ceil(count / size))]
+        return [(min(place, count - 1), place < count) for place in places]
+
+    def _step(self, packed: Packed) -> tuple[LossStats, float, float]:
+        """One optimizer step: its statistics, mean entropy in nats, and gradient norm."""
+        recipe, total = self.recipe, None
+        entropies = torch.zeros((), device=self.device)
+        for place, counts in self._mine(packed):
+            batch = packed.micro_batches[place].to(self.device)
+            with self._autocast():
+                logprobs_U, entropy_U = score_replies(
+                    self.model,
+                    batch,
+                    temperature=self.temperature,
+                    gradient_checkpointing=recipe.gradient_checkpointing,
+                )
+            reference_U = self._reference_logprobs(batch)
+            loss, stats = policy_loss(
+                logprobs_U[batch.index_N],
+                batch.old_logprobs_N,
+                batch.advantages_N,
+                total_tokens=packed.reply_tokens,
+                settings=recipe.loss,
+                reference_logprobs_N=None if reference_U is None else reference_U[batch.index_N],
+                weights_N=None if counts else torch.zeros_like(batch.advantages_N),
+            )
+            # FSDP2 averages gradients over ranks; the loss is a share of one sum.
+            (loss * self.world.size).backward()
+            total = stats if total is None else total + stats
+            entropies += entropy_U[batch.index_N].sum() * counts
+        assert total is not None
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        entropy = float(self.world.sum(entropies)) / packed.reply_tokens
+        whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        return self._over_ranks(total), entropy, float(whole)
+
+    def _over_ranks(self, stats: LossStats) -> LossStats:
+        sums = {f.name: getattr(stats, f.name) for f in fields(stats)}
+        reduced = {
+            name: self.world.max(v) if name.endswith("_max") else self.world.sum(v)
+            for name, v in sums.items()
+        }
+        return LossStats(**reduced)
+
+    def _reference_logprobs(self, batch: MicroBatch) -> Tensor | None:
+        if self.reference is None or self.recipe.loss.kl_beta == 0:
+            return None
+        return self._score_reference(batch)
+
+    def _score_reference(self, batch: MicroBatch) -> Tensor:
+        assert self.reference is not None
+        with torch.no_grad():
+            logprobs_U, _ = score_replies(self.reference, batch, temperature=self.temperature)
+        return logprobs_U
+
+    def _kl_of(self, batch: MicroBatch) -> float:
+        """Mean k3 to the reference over one micro-batch: the metric where the loss has no KL."""
+        batch = batch.to(self.device)
+        with torch.no_grad(), self._autocast():
+            logprobs_U, _ = score_replies(self.model, batch, temperature=self.temperature)
+        return float(k3(logprobs_U, self._score_reference(batch))[batch.index_N].mean())
+
+    def _with_own_logprobs(self, packs: Sequence[Packed]) -> tuple[list[Packed], float]:
+        """Old logprobs as the trainer sees them before the first step, as verl does it; and how
+        far the engine's are from them, mean absolute difference a token."""
+        drift, done = torch.zeros((), device=self.device), []
+        for packed in packs:
+            batches = list(packed.micro_batches)
+            for place, counts in self._mine(packed):
+                batch = batches[place].to(self.device)
+                with torch.no_grad(), self._autocast():
+                    logprobs_U, _ = score_replies(self.model, batch, temperature=self.temperature)
+                own_N = logprobs_U[batch.index_N]
+                drift += (own_N - batch.old_logprobs_N).abs().sum() * counts
+                batches[place] = replace(batch, old_logprobs_N=own_N)
+            done.append(replace(packed, micro_batches=tuple(batches)))
+        tokens = sum(packed.reply_tokens for packed in packs)
+        return done, float(self.world.sum(drift)) / tokens
+
+    def _autocast(self) -> torch.autocast:
+        mixed = self.recipe.precision == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=mixed)
+
+
+def adamw(model: torch.nn.Module, recipe: RlRecipe) -> torch.optim.AdamW:
+    """AdamW as the recipe has it, decay on matrices only. `scale` of a group: factor on the
+    learning rate. Embeddings of rate 0 are frozen."""
+    embeddings: list[Tensor] = []
+    matrices: list[Tensor] = []
+    vectors: list[Tensor] = []
+    for name, parameter in model.named_parameters():
+        if "embed_tokens" in name or "lm_head" in name:
+            embeddings.append(parameter.requires_grad_(recipe.embeddings_rate > 0))
+        else:
+            (matrices if parameter.ndim >= 2 else vectors).append(parameter)
+    groups = [
+        {"params": embeddings, "scale": recipe.embeddings_rate},
+        {"params": matrices, "scale": 1.0},
+        {"params": vectors, "scale": recipe.vectors_rate, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups,
+        lr=recipe.learning_rate,
+        betas=(recipe.beta1, recipe.beta2),
+        weight_decay=recipe.weight_decay,
+        fused=True,
+    )
+
+
+def _shares(groups: Groups, count: int) -> list[Groups]:
+    """`groups` in `count` shares as equal as can be, in order; empty ones left out."""
+    edges = [round(len(groups) * i / count) for i in range(count + 1)]
+    shares = [groups[a:b] for a, b in pairwise(edges)]
+    return [share for share in shares if share]

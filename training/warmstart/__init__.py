@@ -1,0 +1,1 @@
+"""The pocket models' supervised training, from nothing, on generated demonstrations."""

@@ -1,0 +1,188 @@
+"""Fixed-shape batches of demonstrations, and exact match on held-out ones.
+
+Right-padded, so with causal attention no mask is needed. Training batch `step` is a function
+of (seed, 0, step) alone, held-out demonstrations of (seed, 1, name): the streams never meet,
+and a resumed run draws what an unbroken one would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import Qwen2ForCausalLM
+
+from training.warmstart.demonstrations import Demonstration, DemonstrationWriter
+from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
+
+TRAIN_STREAM, HELD_OUT_STREAM = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Token ids and where the replies are.
+
+    ids_BT: int64. rows_N, columns_N: position of each token that is to be predicted *from*;
+    targets_N: the token that should follow. N: reply tokens in the batch.
+    """
+
+    ids_BT: Tensor  # noqa: N815
+    rows_N: Tensor  # noqa: N815
+    columns_N: Tensor  # noqa: N815
+    targets_N: Tensor  # noqa: N815
+
+
+def collate(demonstrations: Sequence[Demonstration], tokens: int, pad: int) -> Batch:
+    """Pad to `tokens`. Raises ValueError when a demonstration is longer."""
+    ids = torch.full((len(demonstrations), tokens), pad, dtype=torch.int64)
+    rows: list[int] = []
+    columns: list[int] = []
+    targets: list[int] = []
+    for row, shown in enumerate(demonstrations):
+        both = shown.prompt + shown.reply
+        if len(both) > tokens:
+            raise ValueError(f"demonstration of {len(both)} tokens in a bucket of {tokens}")
+        ids[row, : len(both)] = torch.tensor(both)
+        start = len(shown.prompt) - 1
+        rows += [row] * len(shown.reply)
+        columns += range(start, start + len(shown.reply))
+        targets += shown.reply
+    return Batch(ids, torch.tensor(rows), torch.tensor(columns), torch.tensor(targets))
+
+
+def _pick(weights: Sequence[float], rng: np.random.Generator) -> int:
+    share = np.asarray(weights, dtype=np.float64)
+    return int(rng.choice(len(share), p=share / share.sum()))
+
+
+def _write(
+    writer: DemonstrationWriter,
+    bucket: Bucket,
+    stage: Stage,
+    rng: np.random.Generator,
+) -> Demonstration:
+    tasks, near = stage.tasks, stage.near
+    shape = tasks[_pick([task.weight for task in tasks], rng)]
+    shares = (
+        bucket.memory,
+        bucket.gru_memory,
+        bucket.answer,
+        bucket.gru_answer,
+        bucket.full_context * shape.direct,
+    )
+    kind = _pick(shares, rng)
+    if kind < 2:
+        odds = (stage.blank, stage.slips)
+        return writer.memory_turn(shape, bucket.tokens, near, rng, *odds, gates=kind == 1)
+    if kind < 4:
+        return writer.answer_turn(shape, rng, boxed=kind == 3)
+    return writer.full_context(shape, bucket.tokens, near, rng)
+
+
+def training_batch(
+    writer: DemonstrationWriter, recipe: WarmstartRecipe, step: int, pad: int
+) -> Batch:
+    """The batch of step `step` (from 0)."""
+    rng = np.random.default_rng([recipe.seed, TRAIN_STREAM, step])
+    stage = recipe.stage_at(step)
+    bucket = stage.buckets[_pick([bucket.weight for bucket in stage.buckets], rng)]
+    count = max(1, recipe.batch_tokens // bucket.tokens)
+    shown = [_write(writer, bucket, stage, rng) for _ in range(count)]
+    return collate(shown, bucket.tokens, pad)
+
+
+def reply_logits(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:
+    """Logits of the reply tokens alone, [N, vocabulary].
+
+    The last layer's queries and MLP, and the output matrix, are computed at the positions
+    that are predicted from and nowhere else: a fifth of the work is saved, the result is the
+    same as the whole model's (tests/training/test_batches.py).
+    """
+    body = model.model
+    hidden_BTD = body.embed_tokens(batch.ids_BT)
+    positions_1T = torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device)[None]
+    turns = body.rotary_emb(hidden_BTD, positions_1T)
+    for layer in body.layers[:-1]:
+        hidden_BTD = layer(
+            hidden_BTD, attention_mask=None, position_ids=positions_1T, position_embeddings=turns
+        )
+    places_BR, index_N = places_of_replies(batch.rows_N, batch.columns_N, len(batch.ids_BT))
+    last_BRD = layer_at(body.layers[-1], hidden_BTD, turns, places_BR)
+    return model.lm_head(body.norm(last_BRD[batch.rows_N, index_N]))
+
+
+def places_of_replies(rows_N: Tensor, columns_N: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """The predicted-from places as a rectangle, [B, R] (short rows repeat place 0), and each
+    reply token's column in it, [N]. `rows_N` ascends; `rows` is B."""
+    counts_B = torch.bincount(rows_N, minlength=rows)
+    first_B = torch.cumsum(counts_B, 0) - counts_B
+    order_N = torch.arange(len(rows_N), device=rows_N.device)
+    index_N = order_N - first_B[rows_N]
+    places_BR = torch.zeros(rows, int(counts_B.max()), dtype=torch.int64, device=rows_N.device)
+    places_BR[rows_N, index_N] = columns_N
+    return places_BR, index_N
+
+
+def layer_at(
+    layer: nn.Module,
+    hidden_BTD: Tensor,
+    turns: tuple[Tensor, Tensor],
+    places_BR: Tensor,
+    seen_B1RT: Tensor | None = None,
+) -> Tensor:
+    """A Qwen2 decoder layer's output at `places_BR` only, [B, R, D].
+
+    `turns`: cosines and sines of the rotary embedding, [1 or B, T, E]. `seen_B1RT`: what
+    each of the places sees, bool; without it, all earlier places and itself.
+    """
+    attention = layer.self_attn
+    rows, _, width = hidden_BTD.shape
+    size: int = attention.head_dim
+    normed_BTD = layer.input_layernorm(hidden_BTD)
+    gather_BRD = places_BR[..., None].expand(-1, -1, width)
+
+    def heads(linear: nn.Module, states: Tensor) -> Tensor:
+        return linear(states).unflatten(-1, (-1, size)).transpose(1, 2)
+
+    def at_places(turn: Tensor) -> Tensor:
+        return turn.expand(rows, -1, -1).gather(1, places_BR[..., None].expand(-1, -1, size))
+
+    keys, values = heads(attention.k_proj, normed_BTD), heads(attention.v_proj, normed_BTD)
+    queries = heads(attention.q_proj, normed_BTD.gather(1, gather_BRD))
+    cos, sin = turns
+    keys = _rotate(keys, cos[:, None], sin[:, None])
+    queries = _rotate(queries, at_places(cos)[:, None], at_places(sin)[:, None])
+    if seen_B1RT is None:
+        columns_T = torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device)
+        seen_B1RT = columns_T <= places_BR[:, None, :, None]
+    mixed = nn.functional.scaled_dot_product_attention(
+        queries.to(values.dtype),
+        keys.to(values.dtype),
+        values,
+        attn_mask=seen_B1RT,
+        enable_gqa=keys.shape[1] != queries.shape[1],
+    )
+    residual_BRD = hidden_BTD.gather(1, gather_BRD)
+    residual_BRD = residual_BRD + attention.o_proj(mixed.transpose(1, 2).flatten(2))
+    return residual_BRD + layer.mlp(layer.post_attention_layernorm(residual_BRD))
+
+
+def _rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding in Qwen2's half-split layout."""
+    left, right = states.chunk(2, dim=-1)
+    return states * cos + torch.cat((-right, left), dim=-1) * sin
+
+
+def exact_matches(model: Qwen2ForCausalLM, batch: Batch) -> list[bool]:
+    """Whether greedy decoding gives the reply exactly, per row.
+
+    The reply comes out whole exactly when each of its tokens is the most likely one after
+    the true ones before it, so one forward pass tells.
+    """
+    with torch.no_grad():
+        right_N = reply_logits(model, batch).argmax(-1) == batch.targets_N
+    wrong = set(batch.rows_N[~right_N].tolist())
+    return [row not in wrong for row in range(len(batch.ids_BT))]
