@@ -1,10 +1,16 @@
-"""Types of command-line flags that several commands take."""
+"""What several commands share: types of flags, flags, exit codes."""
 
 from __future__ import annotations
 
 import argparse
 import re
 from collections.abc import Callable
+from pathlib import Path
+
+DONE, INCOMPLETE, WRONG_USE = 0, 1, 2
+"""Exit codes: all is well; some failed or are owed, and the same command goes on; wrong use."""
+
+POCKET = Path(__file__).resolve().parent.parent / "checkpoints" / "pocket-base"
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -34,3 +40,13 @@ def names(text: str) -> tuple[str, ...]:
 def numbers(text: str) -> tuple[int, ...]:
     """`8192,16384`: whole numbers of at least 1."""
     return tuple(at_least(1)(part) for part in names(text))
+
+
+def add_tokenizer(add: argparse.ArgumentParser) -> None:
+    """Adds --tokenizer."""
+    add.add_argument(
+        "--tokenizer",
+        default=str(POCKET),
+        metavar="DIR",
+        help="folder with tokenizer.json; default: the pocket model's",
+    )

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.flags import at_least
+from commands.flags import DONE, INCOMPLETE, at_least
 from core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from training.rl.recipe import RlRecipe
 
 RUNS = Path("results/train")
-DONE, INCOMPLETE = 0, 1
 CLEANING_CONCURRENCY = 256
 
 

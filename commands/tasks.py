@@ -1,4 +1,4 @@
-"""`run.py tasks ...` and `run.py data ...`: their flags, and what they call."""
+"""`run.py tasks`: list the tasks, show a sample, write samples for other programs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.flags import at_least, names, numbers
+from commands.flags import DONE, add_tokenizer, at_least, names, numbers
 from core.errors import UsageError
 
 if TYPE_CHECKING:
     from core.types import Sample
 
-POCKET = Path(__file__).resolve().parent.parent / "checkpoints" / "pocket-base"
 FORMS = ("index", "ruler", "memagent", "datasets")
-CORPUS_NAMES = (
-    "hotpotqa", "hotpotqa_train", "squad", "longbench", "published", "essays", "words",
-)  # fmt: skip
-COUNTED_NAMES = ("hotpotqa", "hotpotqa_train", "squad", "words")
 
 
 def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -81,98 +76,6 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add.set_defaults(command=generate)
 
 
-def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `data status`, `data fetch` and `data count`."""
-    data = commands.add_parser("data", help="the public corpora: what is there, get the rest")
-    kinds = data.add_subparsers(title="what to do", required=True, metavar="WHAT")
-    add = kinds.add_parser(
-        "status",
-        help="list what is there",
-        description="Lists the files of a data folder with size, SHA-256, number of questions "
-        "and the tasks that read them, and what is missing.",
-    )
-    _add_folder(add)
-    add.set_defaults(command=data_status)
-
-    add = kinds.add_parser(
-        "fetch",
-        help="get corpora from where they are published",
-        description="Gets the named corpora, or all. What is complete is not fetched again; "
-        "files that you put there are left alone. Mind the licences: HotpotQA and SQuAD are "
-        "CC BY-SA 4.0, the essays are their author's.",
-    )
-    add.add_argument(
-        "names", nargs="*", metavar="CORPUS", help=f"{', '.join(CORPUS_NAMES)}; default: all"
-    )
-    _add_folder(add)
-    add.add_argument(
-        "--essay-urls", type=Path, metavar="FILE", help="addresses of essays, instead of RULER's"
-    )
-    add.add_argument(
-        "--documents",
-        type=numbers,
-        metavar="N,M",
-        help="of the published files only eval_N.json, eval_M.json (the longest take a gigabyte)",
-    )
-    add.set_defaults(command=data_fetch)
-
-    add = kinds.add_parser(
-        "count",
-        help="count tokens ahead of a sweep",
-        description="Counts the tokens of every document and English word of the named corpora, "
-        "or of all that are there, and keeps the counts in the user's cache folder. Without it a "
-        "sweep counts what it draws, the first time.",
-    )
-    add.add_argument(
-        "names", nargs="*", metavar="CORPUS", help=f"{', '.join(COUNTED_NAMES)}; default: all"
-    )
-    _add_folder(add)
-    _add_tokenizer(add)
-    add.set_defaults(command=data_count)
-
-
-def _add_folder(add: argparse.ArgumentParser) -> None:
-    add.add_argument(
-        "--data", type=Path, default=Path("data"), metavar="DIR", help="default: %(default)s"
-    )
-
-
-def data_status(arguments: argparse.Namespace) -> int:
-    """run.py data status"""
-    from tasks.corpora.status import status
-
-    for line in status(arguments.data):
-        print(line, flush=True)
-    return 0
-
-
-def data_fetch(arguments: argparse.Namespace) -> int:
-    """run.py data fetch"""
-    from tasks.corpora.fetch import CORPORA, Choices, fetch
-    from tasks.corpora.web import Web
-    from tasks.questions.documents import PUBLISHED_DOCUMENTS
-
-    documents = arguments.documents or tuple(PUBLISHED_DOCUMENTS.values())
-    choices = Choices(arguments.essay_urls, documents, lambda line: print(line, flush=True))
-    fetch(arguments.names or tuple(CORPORA), arguments.data, Web(), choices)
-    print(f"data    {arguments.data}\nnext    python run.py data status --data {arguments.data}")
-    return 0
-
-
-def data_count(arguments: argparse.Namespace) -> int:
-    """run.py data count"""
-    from core.tokens import Tokenizer
-    from tasks.corpora.counting import count_ahead
-    from tasks.corpora.read import Corpora
-    from tasks.haystack.remembered import cache_folder
-
-    tokenizer = Tokenizer.load(arguments.tokenizer)
-    for line in count_ahead(arguments.names, Corpora(arguments.data), tokenizer):
-        print(line, flush=True)
-    print(f"counts  {cache_folder()}")
-    return 0
-
-
 def _add_cell(add: argparse.ArgumentParser) -> None:
     add.add_argument("task", metavar="TASK", help="a name from `run.py tasks`")
     add.add_argument(
@@ -201,17 +104,8 @@ def _at_depth(task: str, depth: str | None) -> str:
     return task if depth is None else f"{task}{',' if '@' in task else '@'}depth={depth}"
 
 
-def _add_tokenizer(add: argparse.ArgumentParser) -> None:
-    add.add_argument(
-        "--tokenizer",
-        default=str(POCKET),
-        metavar="DIR",
-        help="folder with tokenizer.json; default: the pocket model's",
-    )
-
-
 def _add_sources(add: argparse.ArgumentParser) -> None:
-    _add_tokenizer(add)
+    add_tokenizer(add)
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
 
 
@@ -222,7 +116,7 @@ def list_tasks(arguments: argparse.Namespace) -> int:
     width = max(map(len, TASKS))
     for name, task in TASKS.items():
         print(f"{name:{width}}  {task.summary}")
-    return 0
+    return DONE
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -244,7 +138,7 @@ def show(arguments: argparse.Namespace) -> int:
     marks = sys.stdout.isatty()
     for line in describe(sample, task.summary, tokenizer, arguments.chunk_tokens, marks=marks):
         print(line)
-    return 0
+    return DONE
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -272,7 +166,7 @@ def export(arguments: argparse.Namespace) -> int:
     )
     progress.finish()
     print(f"{count} samples in {arguments.out}")
-    return 0
+    return DONE
 
 
 def generate(arguments: argparse.Namespace) -> int:
@@ -311,7 +205,7 @@ def generate(arguments: argparse.Namespace) -> int:
         f"{count} of {len(cells)} cells made now, {tokens:,} tokens of context, in "
         f"{time.monotonic() - started:.1f} s, {_used()}\nsamples {arguments.out}"
     )
-    return 0
+    return DONE
 
 
 def _used() -> str:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.flags import at_least, names, numbers
+from commands.flags import DONE, at_least, names, numbers
 from commands.rl import add_rl
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def train_warmstart(arguments: argparse.Namespace) -> int:
     recipe = load_recipe(arguments.recipe)
     train(recipe, arguments.out, device=arguments.device, resume=not arguments.fresh, progress=show)
     print(f"checkpoint  {arguments.out}\ncurve       {draw_curve(arguments.out)}")
-    return 0
+    return DONE
 
 
 def scores(arguments: argparse.Namespace) -> int:
@@ -119,7 +119,7 @@ def scores(arguments: argparse.Namespace) -> int:
     how = {"seed": arguments.seed, "sampling": asdict(sampling), "methods": settings}
     out.write_text(scores_json(found, how), encoding="utf-8")
     print(f"scores  {out}")
-    return 0
+    return DONE
 
 
 def _tell(one: CellScore) -> None:

@@ -1,0 +1,72 @@
+"""`run.py export` and `run.py score`: a run's samples as JSON lines, and replies from anywhere."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.flags import DONE
+from commands.jsonl import read_jsonl, write_jsonl
+from core.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchmarks.store import Store
+    from core.types import Json
+
+EXPORTED = (
+    *("id", "task", "length", "method", "model", "index", "question", "golds", "reply", "status"),
+    *("error_kind", "scores", "turns", "prompt_tokens", "completion_tokens", "seconds"),
+)
+"""Fields of a line of `run.py export`."""
+
+
+def add_samples(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `export` and `score`."""
+    add = commands.add_parser("export", help="write a run's samples or turns as JSON lines")
+    add.add_argument("run", type=Path, metavar="RUN_DIR")
+    add.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
+    add.add_argument("--turns", action="store_true", help="one line a turn, not a sample")
+    add.set_defaults(command=export)
+
+    add = commands.add_parser(
+        "score",
+        help="score replies from anywhere",
+        description="Reads JSON lines with the "
+        "fields kind (ruler_hqa, qa_1, all_of), reply and golds; writes them with the verdicts.",
+    )
+    add.add_argument("replies", type=Path, metavar="FILE.jsonl")
+    add.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
+    add.set_defaults(command=score)
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """run.py export"""
+    from benchmarks.store import Store
+
+    with Store.read(arguments.run) as store:
+        rows = store.turn_rows() if arguments.turns else _exported_samples(store)
+        count = write_jsonl(rows, arguments.out)
+    print(f"{count} lines in {arguments.out}")
+    return DONE
+
+
+def score(arguments: argparse.Namespace) -> int:
+    """run.py score"""
+    from tasks.scoring import score_record
+
+    def scored() -> Iterator[Mapping[str, Json]]:
+        for number, record in read_jsonl(arguments.replies):
+            try:
+                yield score_record(record)
+            except UsageError as error:
+                raise UsageError(f"{arguments.replies}, line {number}: {error}") from error
+
+    count = write_jsonl(scored(), arguments.out)
+    print(f"{count} lines in {arguments.out}")
+    return DONE
+
+
+def _exported_samples(store: Store) -> Iterator[dict[str, object]]:
+    return ({field: row[field] for field in EXPORTED} for row in store.sample_rows())

@@ -1,0 +1,45 @@
+"""`run.py serve` and `run.py models`: a pool without a sweep, and what it can serve."""
+
+from __future__ import annotations
+
+import argparse
+
+from commands.flags import DONE, at_least
+
+
+def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `serve` and `models`."""
+    add = commands.add_parser(
+        "serve",
+        help="serve a model until Ctrl-C",
+        description="Starts a pool of replicas of "
+        "one model and prints its OpenAI-compatible address, on the loopback interface.",
+    )
+    add.add_argument("model", metavar="MODEL", help="a name from `run.py models`")
+    add.add_argument("--port", type=at_least(1), default=8000, help="default: %(default)s")
+    add.add_argument("--ray-address", metavar="ADDRESS", help="join this Ray cluster")
+    add.set_defaults(command=serve)
+    text = "list the catalogue of models"
+    commands.add_parser("models", help=text, description=text).set_defaults(command=models)
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """run.py serve"""
+    from serving.catalogue import find_model
+    from serving.pool import serve_forever
+
+    serve_forever(
+        find_model(arguments.model), port=arguments.port, ray_address=arguments.ray_address
+    )
+    return DONE
+
+
+def models(arguments: argparse.Namespace) -> int:
+    """run.py models"""
+    from serving.catalogue import load_catalogue
+
+    catalogue = load_catalogue()
+    width = max(map(len, catalogue))
+    for name, entry in catalogue.items():
+        print(f"{name:{width}}  window {entry.window_tokens:>9,}  {entry.source}")
+    return DONE

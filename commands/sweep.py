@@ -1,0 +1,126 @@
+"""`run.py sweep`: run a suite, or go on with it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.flags import DONE, INCOMPLETE, at_least, names, numbers
+
+if TYPE_CHECKING:
+    from benchmarks.ledger import LedgerRow
+
+
+def add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `sweep`."""
+    add = commands.add_parser(
+        "sweep",
+        help="run a suite, or go on with it",
+        description="Runs every sample that a suite still owes, through a pool that it starts "
+        "and stops, or through any OpenAI-compatible server with --endpoint. Stop it at any "
+        "time: the same command goes on where it was, inside a sample.",
+    )
+    add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
+    add.add_argument("--models", type=names, metavar="A,B", help="of the suite's, or others")
+    add.add_argument(
+        "--methods", type=names, metavar="A,B", help="e.g. memagent,gru_mem@exit_gate=false"
+    )
+    add.add_argument("--tasks", type=names, metavar="T,U", help="of the suite's, or others")
+    add.add_argument("--lengths", type=numbers, metavar="N,M", help="tokens, e.g. 8192,16384")
+    add.add_argument("--samples", type=at_least(1), metavar="N", help="samples of every cell")
+    add.add_argument("--seed", type=int, metavar="S", help="of the data and of the sampling")
+    add.add_argument("--concurrency", type=at_least(1), metavar="C", help="samples in work at once")
+    add.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="an OpenAI-compatible server's /v1 "
+        "address; no pool is started, --models names what it serves",
+    )
+    add.add_argument(
+        "--api-key-env",
+        default="OPENAI_API_KEY",
+        metavar="NAME",
+        help="the environment variable that holds the endpoint's key",
+    )
+    add.add_argument(
+        "--plain-openai",
+        action="store_true",
+        help="leave out top_k and repetition_penalty, which OpenAI's own servers refuse",
+    )
+    add.add_argument("--azure-api-version", metavar="VERSION", help="speak Azure's dialect")
+    add.add_argument("--tokenizer", metavar="DIR", help="folder with tokenizer.json")
+    add.add_argument(
+        "--checkpoint",
+        type=_checkpoint,
+        action="append",
+        default=[],
+        metavar="MODEL=DIR",
+        help="take that model's weights from a folder, e.g. the --out of `run.py train`; "
+        "may be given again",
+    )
+    add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
+    add.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
+    add.add_argument("--ray-address", metavar="ADDRESS", help="join this Ray cluster")
+    add.set_defaults(command=sweep)
+
+
+def sweep(arguments: argparse.Namespace) -> int:
+    """run.py sweep"""
+    from benchmarks.plan import Overrides, make_plan
+    from benchmarks.servers import ServerOptions, limits_of, server_for
+    from benchmarks.suite import load_suite
+    from benchmarks.sweep import sweep as run_sweep
+
+    suite = load_suite(arguments.suite)
+    overrides = Overrides(
+        models=arguments.models,
+        methods=arguments.methods,
+        tasks=arguments.tasks,
+        lengths=arguments.lengths,
+        samples=arguments.samples,
+        seed=arguments.seed,
+        endpoint=arguments.endpoint,
+        tokenizer=arguments.tokenizer,
+        checkpoints=dict(arguments.checkpoint),
+    )
+    plan = make_plan(suite, overrides, arguments.data)
+    run_dir: Path = arguments.out or Path("results") / suite.name
+    options = ServerOptions(
+        endpoint=arguments.endpoint,
+        api_key_env=arguments.api_key_env,
+        plain_openai=arguments.plain_openai,
+        azure_api_version=arguments.azure_api_version,
+        ray_address=arguments.ray_address,
+        concurrency=arguments.concurrency,
+    )
+    rows = run_sweep(plan, run_dir, server_for(options, run_dir), limits_of(plan, options))
+    _print_ledger(rows)
+    print(f"\nstore   {run_dir / 'run.sqlite'}\nnext    python run.py report {run_dir}")
+    return INCOMPLETE if any(row.errors or row.owed for row in rows) else DONE
+
+
+def _checkpoint(text: str) -> tuple[str, Path]:
+    name, _, folder = text.partition("=")
+    if not (name and folder):
+        raise argparse.ArgumentTypeError(f"{text!r} is not MODEL=DIR")
+    return name, Path(folder)
+
+
+def _print_ledger(rows: list[LedgerRow]) -> None:
+    """Plain columns, so that it reads the same on a terminal, in a log and in an e-mail."""
+    heads = ("task", "length", "method", "model", "samples", "ok", "owed", "errors", "cut",
+             "unparsed", "published", "strict")  # fmt: skip
+    lines: list[tuple[str, ...]] = [heads]
+    for row in rows:
+        errors = ", ".join(f"{n} {kind}" for kind, n in sorted(row.errors.items())) or "0"
+        counts = map(str, (row.cell.samples, row.ok, row.owed, errors, row.cut, row.unparsed))
+        scores = (f"{100 * row.scores.get(p, 0):.1f}" for p in ("published", "strict"))
+        cell = row.cell
+        lines.append((cell.task, str(cell.length), cell.method, cell.model, *counts, *scores))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    print("\nLedger: where every sample went; scores in percent, failures count 0")
+    for line in lines:
+        left = "  ".join(text.ljust(width) for text, width in zip(line[:4], widths, strict=False))
+        right = (text.rjust(width) for text, width in zip(line[4:], widths[4:], strict=True))
+        print(f"{left} ", *right)
