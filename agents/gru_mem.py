@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 from agents.memagent import ANSWER_BOXED, NO_MEMORY
 from core.answers import after_think, extract_boxed
@@ -84,6 +85,12 @@ def parse_gates(reply: str) -> Gates | None:
     return Gates(check.lower() == "yes", memory.strip(), following.lower() == "end")
 
 
+def updated(memory: str, reply: str) -> str:
+    """The memory after a memory turn: the reply's, where it parses and opens the update gate."""
+    gates = parse_gates(reply)
+    return gates.memory if gates is not None and gates.useful else memory
+
+
 class GruMem:
     """The workflow, for one tokenizer. Stateless: one object serves any number of rollouts.
 
@@ -103,21 +110,24 @@ class GruMem:
         chunks = problem.context.chunks(self.tokenizer, self.settings.chunk_tokens)
         async for chunk in in_thread(chunks):
             prompt = UPDATE.format(prompt=question, memory=memory, chunk=chunk.text)
-            gates = parse_gates(await self._ask(chat, prompt, "memory"))
+            turn = await chat(
+                [Message("user", prompt)],
+                max_tokens=self.settings.reply_tokens,
+                tag="memory",
+                reads=[chunk.tokens],
+                memory=partial(updated, memory),
+            )
+            memory = updated(memory, turn.reply)
+            gates = parse_gates(turn.reply)
             counts["chunks_read"] += 1
-            if gates is None:
-                counts["unparsed_turns"] += 1
-                continue
-            if gates.useful:
-                memory = gates.memory
-                counts["updates"] += 1
-            if gates.done and self.settings.exit_gate:
+            counts["unparsed_turns"] += gates is None
+            counts["updates"] += gates is not None and gates.useful
+            if gates is not None and gates.done and self.settings.exit_gate:
                 counts["exited"] = 1
                 break
         prompt = ANSWER_BOXED.format(prompt=question, memory=memory)
-        reply = after_think(await self._ask(chat, prompt, "answer"))
+        turn = await chat(
+            [Message("user", prompt)], max_tokens=self.settings.reply_tokens, tag="answer"
+        )
+        reply = after_think(turn.reply)
         return Answer(reply, extract_boxed(reply), counts=counts)
-
-    async def _ask(self, chat: Chat, prompt: str, tag: str) -> str:
-        turn = await chat([Message("user", prompt)], max_tokens=self.settings.reply_tokens, tag=tag)
-        return turn.reply

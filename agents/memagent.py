@@ -21,7 +21,7 @@ from core.answers import after_think, extract_answer, extract_boxed
 from core.context import Context, keep_ends
 from core.rollout import in_thread
 from core.tokens import Tokenizer
-from core.types import Answer, AnswerForm, Chat, Message, Problem
+from core.types import Answer, AnswerForm, Chat, Message, Problem, TokenSpan
 
 NO_MEMORY = "No previous memory"
 
@@ -94,14 +94,24 @@ class MemAgent:
     async def answer(self, problem: Problem, chat: Chat) -> Answer:
         """See `core.types.Method`."""
         question = problem.question.strip()
+        budget = self.settings.reply_tokens
         memory = NO_MEMORY
         context, dropped = await asyncio.to_thread(self._capped, problem.context)
         chunks = context.chunks(self.tokenizer, self.settings.chunk_tokens)
         async for chunk in in_thread(chunks):
             prompt = UPDATE.format(prompt=question, memory=memory, chunk=chunk.text)
-            memory = await self._ask(chat, prompt, "memory")
+            turn = await chat(
+                [Message("user", prompt)],
+                max_tokens=budget,
+                tag="memory",
+                reads=self._reads(chunk.tokens, dropped),
+                memory=after_think,
+            )
+            memory = after_think(turn.reply)
         template = ANSWER if self.settings.answer_form == "therefore" else ANSWER_BOXED
-        reply = await self._ask(chat, template.format(prompt=question, memory=memory), "answer")
+        prompt = template.format(prompt=question, memory=memory)
+        turn = await chat([Message("user", prompt)], max_tokens=budget, tag="answer")
+        reply = after_think(turn.reply)
         parse = extract_answer if self.settings.answer_form == "therefore" else extract_boxed
         return Answer(reply, parse(reply), dropped)
 
@@ -115,6 +125,10 @@ class MemAgent:
             return context, 0
         return Context([self.tokenizer.decode(head), self.tokenizer.decode(tail)], ""), dropped
 
-    async def _ask(self, chat: Chat, prompt: str, tag: str) -> str:
-        turn = await chat([Message("user", prompt)], max_tokens=self.settings.reply_tokens, tag=tag)
-        return after_think(turn.reply)
+    def _reads(self, chunk: TokenSpan, dropped: int) -> list[TokenSpan]:
+        """Where a chunk stands in the whole context, of which the cap dropped so many tokens."""
+        kept = (self.settings.context_cap or 0) // 2
+        if not dropped or chunk.end <= kept:
+            return [chunk]
+        after = TokenSpan(max(chunk.start, kept) + dropped, chunk.end + dropped)
+        return [after] if chunk.start >= kept else [TokenSpan(chunk.start, kept), after]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from core.answers import after_think, extract_answer, extract_boxed
 from core.context import keep_ends
 from core.tokens import Tokenizer
-from core.types import Answer, AnswerForm, Chat, Message, Problem
+from core.types import Answer, AnswerForm, Chat, Message, Problem, TokenSpan
 
 BEFORE = """Please read the following text and answer the question below.
 
@@ -53,21 +53,31 @@ class FullContext:
 
     async def answer(self, problem: Problem, chat: Chat) -> Answer:
         """See `core.types.Method`."""
-        prompt, dropped = await asyncio.to_thread(self._prompt, problem)
+        prompt, reads, dropped = await asyncio.to_thread(self._prompt, problem)
         turn = await chat(
-            [Message("user", prompt)], max_tokens=self.settings.output_tokens, tag="answer"
+            [Message("user", prompt)],
+            max_tokens=self.settings.output_tokens,
+            tag="answer",
+            reads=reads,
         )
         reply = after_think(turn.reply)
         parse = extract_answer if self.settings.answer_form == "therefore" else extract_boxed
         return Answer(reply, parse(reply), dropped)
 
-    def _prompt(self, problem: Problem) -> tuple[str, int]:
-        """The rendered prompt within the input budget, and the number of tokens cut."""
+    def _prompt(self, problem: Problem) -> tuple[str, list[TokenSpan], int]:
+        """The rendered prompt within the input budget, the tokens of the context that are in it,
+        and the number of tokens cut."""
         ids = self.tokenizer.stream(self._texts(problem))
         head, tail, dropped = keep_ends(ids, self.settings.input_tokens)
+        # To a token: the newline after the context may be one with the context's last character.
+        before = self.tokenizer.count(BEFORE)
+        after = self.tokenizer.count(self._after().format(question=problem.question.strip()))
+        context = len(head) + len(tail) + dropped - before - after
         if not dropped:
-            return "".join(self._texts(problem)), 0
-        return self.tokenizer.decode(head) + self.tokenizer.decode(tail), dropped
+            return "".join(self._texts(problem)), [TokenSpan(0, context)], 0
+        reads = [TokenSpan(0, len(head) - before), TokenSpan(context + after - len(tail), context)]
+        reads = [span for span in reads if span.start < span.end]
+        return self.tokenizer.decode(head) + self.tokenizer.decode(tail), reads, dropped
 
     def _texts(self, problem: Problem) -> Iterator[str]:
         yield BEFORE

@@ -9,7 +9,8 @@ from dataclasses import asdict, replace
 
 from benchmarks.admission import Admission
 from benchmarks.store import Store
-from core.types import Message, Sampling, Turn
+from core.rollout import told
+from core.types import Message, Sampling, TokenSpan, Turn
 
 Ask = Callable[..., Awaitable[Turn]]
 """`async (messages, *, max_tokens, sampling, tag) -> Turn`, a client bound to a model."""
@@ -48,20 +49,29 @@ class StoredChat:
         self._stored = store.turns_of(cell, idx)
         self._number = 0
 
-    async def __call__(self, messages: Sequence[Message], *, max_tokens: int, tag: str) -> Turn:
+    async def __call__(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int,
+        tag: str,
+        reads: Sequence[TokenSpan] = (),
+        memory: Callable[[str], str] | None = None,
+    ) -> Turn:
         """See `core.types.Chat`."""
         number, self._number = self._number, self._number + 1
         request = request_hash(messages, max_tokens, tag, self._sampling)
         if number < len(self._stored):
             known, turn = self._stored[number]
             if known == request:
-                return replace(turn, messages=tuple(messages))
+                return told(replace(turn, messages=tuple(messages)), reads, memory)
             del self._stored[number:]
         characters = sum(len(message.content) for message in messages)
         async with self._admission.admit(int(characters / CHARS_PER_TOKEN) + max_tokens):
             turn = await self._ask(
                 messages, max_tokens=max_tokens, sampling=self._seeded(number), tag=tag
             )
+        turn = told(turn, reads, memory)
         self._store.add_turn(*self._key, number, request, turn)
         self._on_turn(turn)
         return turn

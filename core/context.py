@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
 from core.tokens import BLOCK_CHARS, Tokenizer
-from core.types import Evidence
+from core.types import Evidence, TextSpan, TokenSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class Chunk:
 
     `text` starts and ends at whole characters: the bytes of a character that the edge cuts
     go to the later chunk. The texts of all chunks join to the whole text (NFC-normalized, if
-    the tokenizer does that). `start`, `end`: its characters in that text.
+    the tokenizer does that). `start`, `end`: its characters in that text. `tokens`: its place
+    among the tokens of the whole text.
     """
 
     index: int
@@ -26,6 +27,7 @@ class Chunk:
     text: str
     start: int
     end: int
+    tokens: TokenSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +75,33 @@ class Context:
         ids: list[int] = []
         index = start = 0
         carry = b""
+
+        def chunk(taken: Sequence[int], text: str) -> Chunk:
+            first = index * size
+            span = TokenSpan(first, first + len(taken))
+            return Chunk(index, taken, text, start, start + len(text), span)
+
         for block_ids in self.tokens(tokenizer):
             ids += block_ids
             taken = 0
             while len(ids) - taken > size:
-                text, carry = _whole_characters(
-                    carry + tokenizer.decode_bytes(ids[taken : taken + size])
-                )
-                yield Chunk(index, ids[taken : taken + size], text, start, start + len(text))
+                now = ids[taken : taken + size]
+                text, carry = _whole_characters(carry + tokenizer.decode_bytes(now))
+                yield chunk(now, text)
                 taken, index, start = taken + size, index + 1, start + len(text)
             del ids[:taken]
         if ids:
             text = (carry + tokenizer.decode_bytes(ids)).decode("utf-8", errors="replace")
-            yield Chunk(index, ids, text, start, start + len(text))
+            yield chunk(ids, text)
 
-    def locate(self, evidence: Evidence) -> tuple[int, int]:
-        """Characters [start, end) of `evidence` in the whole text."""
+    def locate(self, evidence: Evidence) -> TextSpan:
+        """Where `evidence` stands in the whole text."""
         if not self._offsets:
             self._offsets.extend(
                 accumulate((len(p) + len(self.separator) for p in self.pieces), initial=0)
             )
         start = self._offsets[evidence.piece]
-        return start + evidence.start, start + evidence.end
+        return TextSpan(start + evidence.start, start + evidence.end)
 
     def characters(self) -> int:
         """Length of the whole text, in characters."""

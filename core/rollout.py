@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from core.errors import HarnessError
-from core.types import Answer, Chat, Failure, Message, Method, Sample, Trajectory, Turn
+from core.types import Answer, Chat, Failure, Message, Method, Sample, TokenSpan, Trajectory, Turn
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -30,8 +30,8 @@ async def rollout(
     """
     turns: list[Turn] = []
 
-    async def recorded(messages: Sequence[Message], *, max_tokens: int, tag: str) -> Turn:
-        turn = await chat(messages, max_tokens=max_tokens, tag=tag)
+    async def recorded(messages: Sequence[Message], **rest: Any) -> Turn:
+        turn = await chat(messages, **rest)
         turns.append(turn if keep_messages else replace(turn, messages=()))
         return turn
 
@@ -48,6 +48,11 @@ async def rollout(
         log.exception("%s: %s crashed", sample.id, type(method).__name__)
         failure = Failure("crash", f"{type(error).__name__}: {error}")
     return Trajectory(sample.id, tuple(turns), answer, failure, time.monotonic() - start)
+
+
+def told(turn: Turn, reads: Sequence[TokenSpan], memory: Callable[[str], str] | None) -> Turn:
+    """The turn with what the method told of it; every `Chat` returns its turns so."""
+    return replace(turn, reads=tuple(reads), memory=memory(turn.reply) if memory else None)
 
 
 async def in_thread(items: Iterator[T]) -> AsyncIterator[T]:

@@ -11,7 +11,7 @@ scorer sees). A *method* turns a problem into an answer by asking a *chat* for t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -57,8 +57,25 @@ GREEDY = Sampling(temperature=0.0, top_p=1.0)
 
 
 @dataclass(frozen=True, slots=True)
+class TextSpan:
+    """Characters [start, end) of the whole text of a context."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpan:
+    """Tokens [start, end) of a context stripped of outer white space, as agents chunk it."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where one gold fact stands: characters [start, end) of piece `piece` of the context."""
+    """Where one gold fact stands: characters [start, end) of piece `piece` of the context.
+    core/evidence.py finds it in the whole text and among the tokens."""
 
     piece: int
     start: int
@@ -98,8 +115,10 @@ class Turn:
     """One request and its reply.
 
     `finish_reason` is the server's: `stop`, or `length` when the token budget cut the reply.
-    `seconds` is wall time of the request, retries included. The three last fields are
-    filled for training only: ids as the engine saw and sampled them, one logprob a reply id.
+    `seconds` is wall time of the request, retries included. `reads` and `memory` are what the
+    method told of itself: the tokens of the context that the turn read, and its memory after the
+    turn (None: it did not tell). The three last fields are filled for training only: ids as the
+    engine saw and sampled them, one logprob a reply id.
     """
 
     tag: str
@@ -109,6 +128,8 @@ class Turn:
     prompt_tokens: int
     completion_tokens: int
     seconds: float
+    reads: tuple[TokenSpan, ...] = ()
+    memory: str | None = None
     prompt_ids: tuple[int, ...] | None = None
     reply_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
@@ -152,13 +173,24 @@ class Trajectory:
 class Chat(Protocol):
     """The one-method seam to a language model.
 
-    `tag` names the turn's part in the method (`memory`, `answer`), for the record.
+    `tag` names the turn's part in the method (`memory`, `answer`), for the record. What a method
+    tells besides changes no reply, and is kept for those who ask where a memory was lost:
+    `reads`, the tokens of the context that the prompt holds, and `memory`, what the method's
+    memory is after a reply. Both come back in the Turn.
 
     Raises:
         core.errors.HarnessError: whatever kept the reply from coming.
     """
 
-    async def __call__(self, messages: Sequence[Message], *, max_tokens: int, tag: str) -> Turn: ...
+    async def __call__(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int,
+        tag: str,
+        reads: Sequence[TokenSpan] = (),
+        memory: Callable[[str], str] | None = None,
+    ) -> Turn: ...
 
 
 class Method(Protocol):

@@ -12,8 +12,9 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from core.context import Context
+from core.rollout import told
 from core.tokens import Tokenizer
-from core.types import Message, Problem, Sample, Turn
+from core.types import Message, Problem, Sample, TokenSpan, Turn
 from serving.catalogue import ModelEntry, find_model
 from serving.pool import Pool
 from tests.tiny_model import write_tiny_model
@@ -70,11 +71,20 @@ class ScriptedChat:
         self.reply = reply
         self.asked: list[tuple[str, str, int]] = []
 
-    async def __call__(self, messages: Sequence[Message], *, max_tokens: int, tag: str) -> Turn:
+    async def __call__(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int,
+        tag: str,
+        reads: Sequence[TokenSpan] = (),
+        memory: Callable[[str], str] | None = None,
+    ) -> Turn:
         content = messages[-1].content
         self.asked.append((content, tag, max_tokens))
         reply = self.reply(content, tag)
-        return Turn(tag, tuple(messages), reply, "stop", len(content), len(reply), 0.0)
+        turn = Turn(tag, tuple(messages), reply, "stop", len(content), len(reply), 0.0)
+        return told(turn, reads, memory)
 
 
 def make_sample(pieces: Sequence[str], question: str = "What?", index: int = 0) -> Sample:

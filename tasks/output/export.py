@@ -104,8 +104,8 @@ def dataset_row(sample: Sample) -> dict[str, Any]:
         "question": sample.problem.question,
         "golds": list(sample.golds),
         "match": sample.match,
-        "evidence_start": [start for start, _ in spans],
-        "evidence_end": [end for _, end in spans],
+        "evidence_start": [span.start for span in spans],
+        "evidence_end": [span.end for span in spans],
         "evidence_text": [one.text for one in sample.evidence],
         "meta": json.dumps(dict(sample.meta), ensure_ascii=False),
     }

@@ -7,10 +7,12 @@ import hashlib
 import pytest
 
 from agents.memagent import ANSWER, ANSWER_BOXED, UPDATE, MemAgent, MemAgentSettings
+from core.answers import after_think
 from core.context import Context
+from core.rollout import rollout
 from core.tokens import Tokenizer
 from core.types import Problem
-from tests.conftest import SHARED, ScriptedChat
+from tests.conftest import SHARED, ScriptedChat, make_sample
 
 PINNED = ["49fa58187bb7d23e", "76c0395b111bb180", "ac0d288bd6ca474b"]
 
@@ -87,3 +89,32 @@ async def test_boxed_form_asks_for_and_reads_a_box(tokenizer: Tokenizer) -> None
     answer = await agent.answer(Problem(Context(["text"]), "q"), chat)
     assert r"put the answer in \boxed{}." in chat.asked[-1][0]
     assert answer.prediction == "42"
+
+
+async def test_each_turn_tells_what_it_read_and_what_the_memory_is_then(
+    tokenizer: Tokenizer,
+) -> None:
+    chat = ScriptedChat(lambda content, tag: f"<think>x</think>{tag} {len(content)}")
+    sample = make_sample(["one two three four five six seven eight nine ten"])
+    settings = MemAgentSettings(chunk_tokens=5)
+    end = await rollout(sample, MemAgent(tokenizer, settings), chat)
+    total = sample.problem.context.count(tokenizer)
+    read = [span for turn in end.turns for span in turn.reads]
+    assert [span.start for span in read] == list(range(0, total, 5))
+    assert [span.end for span in read] == [*range(5, total, 5), total]
+    *memories, answer = end.turns
+    assert [turn.memory for turn in memories] == [after_think(turn.reply) for turn in memories]
+    assert answer.reads == ()
+    assert answer.memory is None
+
+
+async def test_under_a_cap_turns_tell_their_places_in_the_whole_context(
+    tokenizer: Tokenizer,
+) -> None:
+    chat = ScriptedChat(lambda content, tag: "m")
+    sample = make_sample(["abcdefghij " * 40])
+    total = sample.problem.context.count(tokenizer)
+    settings = MemAgentSettings(chunk_tokens=6, context_cap=16)
+    end = await rollout(sample, MemAgent(tokenizer, settings), chat)
+    read = [(span.start, span.end) for turn in end.turns for span in turn.reads]
+    assert read == [(0, 6), (6, 8), (total - 8, total - 4), (total - 4, total)]

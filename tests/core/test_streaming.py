@@ -96,8 +96,8 @@ def test_keep_ends_keeps_the_first_and_last_half(lists: list[list[int]], budget:
 def test_locate_gives_characters_of_the_whole_text(texts: list[str], separator: str) -> None:
     context = Context(texts, separator)
     for piece, text in enumerate(texts):
-        start, end = context.locate(Evidence(piece, 0, len(text), text))
-        assert context.text()[start:end] == text
+        span = context.locate(Evidence(piece, 0, len(text), text))
+        assert context.text()[span.start : span.end] == text
     assert context.characters() == len(context.text())
 
 

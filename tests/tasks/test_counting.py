@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import run
-from commands.tasks import COUNTED_NAMES
+from commands.data import COUNTED_NAMES
 from core.tokens import Tokenizer
 from tasks.corpora.counting import COUNTED
 from tasks.corpora.read import Corpora

@@ -38,7 +38,7 @@ def make(name: str, depth: float, index: int, tokenizer: Tokenizer, corpora: Cor
 def stands_at(sample: Sample) -> float:
     """The share of the text before the first gold's evidence."""
     context = sample.problem.context
-    return context.locate(sample.evidence[0])[0] / context.characters()
+    return context.locate(sample.evidence[0]).start / context.characters()
 
 
 def test_every_family_of_places_has_a_depth() -> None:

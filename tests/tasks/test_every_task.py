@@ -69,8 +69,8 @@ def test_evidence_stands_where_it_says(
             continue
         for evidence in sample.evidence:
             assert context.pieces[evidence.piece][evidence.start : evidence.end] == evidence.text
-            start, end = context.locate(evidence)
-            assert context.text()[start:end] == evidence.text
+            span = context.locate(evidence)
+            assert context.text()[span.start : span.end] == evidence.text
         if sample.match == "all":
             pairs = zip(sample.golds, sample.evidence, strict=True)
             assert all(gold in evidence.text for gold, evidence in pairs)

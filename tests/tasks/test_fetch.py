@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import run
-from commands.tasks import CORPUS_NAMES
+from commands.data import CORPUS_NAMES
 from core.errors import RequestFailed, UsageError
 from tasks.corpora import fetch as fetching
 from tasks.corpora.essay_pages import in_reading_order, page_text

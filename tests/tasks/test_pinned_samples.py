@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def cases(tokenizer: str) -> Iterator[tuple[str, int, int]]:
 def digest(task: str, length: int, index: int, tokenizer: Tokenizer, corpora: Corpora) -> str:
     """SHA-256 of the sample's id, texts, golds and evidence."""
     sample = find_task(task).sample(index, length, seed=42, tokenizer=tokenizer, corpora=corpora)
-    spans = [sample.problem.context.locate(one) for one in sample.evidence]
+    spans = [astuple(sample.problem.context.locate(one)) for one in sample.evidence]
     parts = [sample.id, sample.problem.question, list(sample.golds), spans]
     text = hashlib.sha256(json.dumps(parts).encode())
     for block in sample.problem.context.blocks(stripped=False):

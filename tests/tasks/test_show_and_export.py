@@ -17,7 +17,7 @@ from core.tokens import Tokenizer
 from core.types import Evidence, Problem, Sample
 from tasks.corpora.read import Corpora
 from tasks.output.export import export_samples, memagent_row, ruler_row
-from tasks.output.show import MARK_OFF, MARK_ON, describe, excerpts, place_evidence
+from tasks.output.show import MARK_OFF, MARK_ON, describe, excerpts
 from tasks.registry import TASKS
 from tests.conftest import SHARED
 
@@ -38,28 +38,6 @@ def hostile_sample() -> Sample:
     )
     problem = Problem(Context(HOSTILE), "Which?\x1b[2J")
     return Sample("id", "t", 7, problem, ("one", "two"), "all", evidence, {"n": 1})
-
-
-@pytest.mark.parametrize("chunk_tokens", [1, 3, 7, 10_000])
-def test_evidence_is_placed_at_the_token_that_holds_its_first_byte(
-    any_tokenizer: Tokenizer, chunk_tokens: int
-) -> None:
-    sample = hostile_sample()
-    context = sample.problem.context
-    ids = any_tokenizer.encode(context.text().strip())
-    placed = place_evidence(context, sample.evidence, any_tokenizer, chunk_tokens)
-    assert placed.tokens == len(ids)
-    assert placed.characters == len(context.text())
-    assert placed.chunks == -(-len(ids) // chunk_tokens)
-    for place in placed.places:
-        assert context.text()[place.start : place.end] == place.evidence.text
-        assert place.chunk == place.token // chunk_tokens
-        assert place.depth == place.start / len(context.text())
-        rest = any_tokenizer.decode_bytes(ids[place.token :])
-        later = any_tokenizer.decode_bytes(ids[place.token + 1 :])
-        wanted = place.evidence.text.encode()
-        assert wanted in rest
-        assert rest.index(wanted) < len(rest) - len(later)
 
 
 def test_excerpts_cross_pieces_and_separators() -> None:

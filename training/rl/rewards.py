@@ -11,15 +11,15 @@ answer is right -> update (+1, +1, +1, +1), exit 0, format 1, outcome 1, traject
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from agents.gru_mem import Gates, parse_gates
 from core.answers import extract_answer, extract_boxed
 from core.errors import UsageError
+from core.evidence import place
 from core.tokens import Tokenizer
 from core.types import Answer, Sample, Trajectory
-from tasks.output.show import place_evidence
 from tasks.scoring import REWARD_WINDOW, latex_plain, verify
 
 EXIT_EARLY, EXIT_LATE = -0.75, -0.5
@@ -93,32 +93,11 @@ def _verified(answer: Answer, prediction: str, golds: Sequence[str]) -> float:
 
 
 def evidence_chunks(sample: Sample, tokenizer: Tokenizer, chunk_tokens: int) -> tuple[bool, ...]:
-    """Whether each chunk of the context holds evidence.
-
-    A piece of evidence belongs to one chunk: the one that it lies in or, where an edge cuts
-    it, the one with most of its tokens (the earlier of equals). Reads the context as a stream.
-    """
-    ends = [
-        replace(one, start=place, end=place + 1, text="")
-        for one in sample.evidence
-        for place in (one.start, max(one.end - 1, one.start))
-    ]
-    placed = place_evidence(sample.problem.context, ends, tokenizer, chunk_tokens)
-    tokens = [place.token for place in placed.places]
-    held = {
-        _chunk_of(first, last, chunk_tokens)
-        for first, last in zip(tokens[::2], tokens[1::2], strict=True)
-    }
-    return tuple(index in held for index in range(placed.chunks))
-
-
-def _chunk_of(first: int, last: int, size: int) -> int:
-    """The chunk with most of the tokens `first` to `last`, both included."""
-
-    def overlap(chunk: int) -> int:
-        return min(last + 1, (chunk + 1) * size) - max(first, chunk * size)
-
-    return max(range(first // size, last // size + 1), key=overlap)
+    """Whether each chunk of the context holds evidence (`core.evidence.Placed.chunk`). Reads the
+    context as a stream."""
+    placement = place(sample.problem.context, sample.evidence, tokenizer)
+    held = {one.chunk(chunk_tokens) for one in placement.evidence}
+    return tuple(index in held for index in range(placement.chunks(chunk_tokens)))
 
 
 def gru_rewards(sample: Sample, trajectory: Trajectory, evidence: Sequence[bool]) -> GruRewards:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,9 +19,9 @@ from typing import Protocol
 from torch import Tensor
 
 from core.errors import HarnessError, PromptTooLong
-from core.rollout import rollout
+from core.rollout import rollout, told
 from core.tokens import Tokenizer
-from core.types import Message, Method, Sample, Sampling, Trajectory, Turn
+from core.types import Message, Method, Sample, Sampling, TokenSpan, Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,15 @@ class _Seat:
         self.seed = seed
         self.asked = 0
 
-    async def __call__(self, messages: Sequence[Message], *, max_tokens: int, tag: str) -> Turn:
+    async def __call__(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int,
+        tag: str,
+        reads: Sequence[TokenSpan] = (),
+        memory: Callable[[str], str] | None = None,
+    ) -> Turn:
         """Raises PromptTooLong where the prompt leaves no room in the window."""
         started = time.monotonic()
         prompt_ids = tuple(await asyncio.to_thread(self.engine.tokenizer.render_chat, messages))
@@ -180,7 +188,7 @@ class _Seat:
         self.asked += 1
         request = Request(prompt_ids, min(max_tokens, window - len(prompt_ids)), turn_seed)
         reply = await self.lockstep.ask(self.index, request)
-        return Turn(
+        turn = Turn(
             tag=tag,
             messages=tuple(messages),
             reply=self.engine.tokenizer.decode(reply.reply_ids),
@@ -192,3 +200,4 @@ class _Seat:
             reply_ids=reply.reply_ids,
             logprobs=reply.logprobs,
         )
+        return told(turn, reads, memory)
