@@ -10,6 +10,7 @@ import pytest
 import run
 from benchmarks.store import Cell, Store
 from commands.flags import names
+from commands.samples import EXPORTED
 from core.types import Answer, Failure, Turn
 from tests.conftest import make_sample
 
@@ -97,7 +98,7 @@ def test_samples_are_exported_a_line_each(run_dir: Path, tmp_path: Path) -> None
     out = tmp_path / "out" / "samples.jsonl"
     assert run.main(["export", str(run_dir), "--out", str(out)]) == 0
     good, failed = map(json.loads, out.read_text(encoding="utf-8").split("\n")[:-1])
-    assert list(good) == list(run.EXPORTED)
+    assert list(good) == list(EXPORTED)
     assert (good["reply"], good["status"], good["turns"]) == ("a\u2028b", "ok", 1)
     assert good["scores"]["strict"]["sub_em"] == 1.0
     assert (failed["status"], failed["error_kind"]) == ("error", "timeout")
