@@ -7,7 +7,9 @@ as it was, whatever stands in `update`. The exit gate (`next`) ends the reading 
 enough is known; `w/o EG` reads on to the end. Questions that ask for all the values are run
 without it. A reply that cannot be parsed keeps the memory, goes on, and is counted.
 
-The memory turn's prompt is the paper's Figure 10(a); the answer turn is MemAgent's boxed form.
+The prompts are the paper's Figure 10. With `answer_layout` "memagent" the last turn is asked as
+MemAgent's boxed form asks it, with the tags on lines of their own: the embedded GRU-Mem model was
+trained on that.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from agents.memagent import ANSWER_BOXED, NO_MEMORY
 from core.answers import after_think, extract_boxed
@@ -48,14 +51,24 @@ In the end, if you haven't collected enough information for the problem, return 
 <memory> {memory} </memory>
 <section> {chunk} </section>"""
 
+ANSWER = """You are presented with a problem and a previous memory. Please answer the problem \
+based on the previous memory and put the answer in \\boxed{{}}.
+
+<problem> {prompt} </problem>
+<memory> {memory} </memory>
+
+Your answer:"""
+
 
 @dataclass(frozen=True, slots=True)
 class GruMemSettings:
-    """Published: 5,000-token chunks and 2,048 reply tokens on every turn."""
+    """Published: 5,000-token chunks and 2,048 reply tokens on every turn. `answer_layout`: how
+    the answer turn lays out problem and memory, as GRU-Mem's paper does or as MemAgent does."""
 
     chunk_tokens: int = 5000
     reply_tokens: int = 2048
     exit_gate: bool = True
+    answer_layout: Literal["paper", "memagent"] = "paper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +138,8 @@ class GruMem:
             if gates is not None and gates.done and self.settings.exit_gate:
                 counts["exited"] = 1
                 break
-        prompt = ANSWER_BOXED.format(prompt=question, memory=memory)
+        template = ANSWER if self.settings.answer_layout == "paper" else ANSWER_BOXED
+        prompt = template.format(prompt=question, memory=memory)
         turn = await chat(
             [Message("user", prompt)], max_tokens=self.settings.reply_tokens, tag="answer"
         )

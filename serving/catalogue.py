@@ -47,10 +47,12 @@ class MemAgentBudget(_Settings):
 
 
 class GruMemBudget(_Settings):
-    """Where GRU-Mem's budgets differ from the memory agent's. None takes those."""
+    """Where GRU-Mem's budgets differ from the memory agent's. None takes those. `answer_layout`:
+    see agents/gru_mem.py."""
 
     chunk_tokens: PositiveInt | None = None
     reply_tokens: PositiveInt | None = None
+    answer_layout: Literal["paper", "memagent"] | None = None
 
 
 class FullContextBudget(_Settings):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.gru_mem import UPDATE, Gates, GruMem, GruMemSettings, parse_gates
+from agents.gru_mem import ANSWER, UPDATE, Gates, GruMem, GruMemSettings, parse_gates
 from core.context import Context
 from core.tokens import Tokenizer
 from core.types import Problem
@@ -19,8 +19,37 @@ def reply(check: str, update: str, following: str) -> str:
 
 
 @pytest.mark.skipif(not (SHARED / "PROTOCOL.md").is_file(), reason="no ../shared")
-def test_prompt_stands_in_the_protocol() -> None:
-    assert UPDATE in (SHARED / "PROTOCOL.md").read_text(encoding="utf-8")
+def test_prompts_stand_in_the_protocol() -> None:
+    protocol = (SHARED / "PROTOCOL.md").read_text(encoding="utf-8")
+    assert UPDATE in protocol
+    for line in ANSWER.format(prompt="{prompt}", memory="{memory}").split("\n"):
+        assert not line or f"`{line}`" in protocol
+
+
+async def asked_at_the_end(tokenizer: Tokenizer, settings: GruMemSettings) -> str:
+    """The answer turn's prompt, after a reading that kept the memory `M`."""
+    chat = ScriptedChat(
+        lambda _, tag: reply("yes", "M", "continue") if tag == "memory" else r"\boxed{x}"
+    )
+    await GruMem(tokenizer, settings).answer(Problem(CONTEXT, "Who?"), chat)
+    return chat.asked[-1][0]
+
+
+async def test_the_answer_turn_is_the_papers_figure_10b(tokenizer: Tokenizer) -> None:
+    assert await asked_at_the_end(tokenizer, GruMemSettings()) == (
+        "You are presented with a problem and a previous memory. Please answer the problem based "
+        "on the previous memory and put the answer in \\boxed{}.\n\n"
+        "<problem> Who? </problem>\n<memory> M </memory>\n\nYour answer:"
+    )
+
+
+async def test_the_answer_turn_can_have_memagents_layout(tokenizer: Tokenizer) -> None:
+    settings = GruMemSettings(answer_layout="memagent")
+    assert await asked_at_the_end(tokenizer, settings) == (
+        "You are presented with a problem and a previous memory. Please answer the problem based "
+        "on the previous memory and put the answer in \\boxed{}.\n\n"
+        "<problem> \nWho?\n</problem>\n\n<memory>\nM\n</memory>\n\nYour answer:\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ def test_settings_in_a_name_are_read_by_their_types_and_lie_on_top() -> None:
         "chunk_tokens": 512,
         "reply_tokens": 64,
         "exit_gate": False,
+        "answer_layout": "paper",
     }
     assert method_settings("memagent@answer_form=boxed")["answer_form"] == "boxed"
     assert split_method("memagent") == ("memagent", {})
