@@ -26,7 +26,7 @@ from core.rollout import rollout
 from core.types import Answer, Method, Sample
 from serving.client import Client
 from tasks.registry import TASKS
-from tasks.scoring import score
+from tasks.scoring import scored
 
 
 class Server(Protocol):
@@ -150,7 +150,7 @@ class _Run:
             raise ServerDied(f"sample {sample.id} ended with neither an answer nor an error")
         # A failure is scored as silence: it stays in the denominator.
         answer = ending if isinstance(ending, Answer) else Answer("", None)
-        scores = score(answer.reply, answer.prediction, sample.golds, sample.match)
+        scores = await scored(TASKS[job.cell.task].scorer, answer, sample)
         self.store.finish_sample(job.cell.id, sample, ending, scores)
         return trajectory.failure is not None
 

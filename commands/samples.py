@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ EXPORTED = (
     *("error_kind", "scores", "turns", "prompt_tokens", "completion_tokens", "seconds"),
 )
 """Fields of a line of `run.py export`."""
+
+SCORED_AT_ONCE = 32
+"""Answers that scorers have in hand at a time; one that asks a model waits for it."""
 
 
 def add_samples(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -54,18 +58,25 @@ def export(arguments: argparse.Namespace) -> int:
 
 def score(arguments: argparse.Namespace) -> int:
     """run.py score"""
-    from tasks.scoring import score_record
-
-    def scored() -> Iterator[Mapping[str, Json]]:
-        for number, record in read_jsonl(arguments.replies):
-            try:
-                yield score_record(record)
-            except UsageError as error:
-                raise UsageError(f"{arguments.replies}, line {number}: {error}") from error
-
-    count = write_jsonl(scored(), arguments.out)
+    rows = asyncio.run(_scored(arguments.replies))
+    count = write_jsonl(rows, arguments.out)
     print(f"{count} lines in {arguments.out}")
     return DONE
+
+
+async def _scored(replies: Path) -> list[dict[str, Json]]:
+    from tasks.records import score_record
+
+    at_once = asyncio.Semaphore(SCORED_AT_ONCE)
+
+    async def one(number: int, record: Mapping[str, Json]) -> dict[str, Json]:
+        async with at_once:
+            try:
+                return await score_record(record)
+            except UsageError as error:
+                raise UsageError(f"{replies}, line {number}: {error}") from error
+
+    return await asyncio.gather(*[one(*line) for line in read_jsonl(replies)])
 
 
 def _exported_samples(store: Store) -> Iterator[dict[str, object]]:

@@ -3,14 +3,15 @@
 Sources: MemAgent's evaluation code and training verifier (arXiv:2507.02259), RULER's metric
 (arXiv:2404.06654), HotpotQA's normalization and F1 (Yang et al. 2018); PROTOCOL 3.
 
-`sub_em` is the primary number of every task: for `any` (QA), whether the gold is in the
-prediction; for `all` (needles, variables), the share of golds in it. Summaries have `recall`
-(ROUGE-L recall, best over the golds) in its place. The profiles:
+A task names its `Scorer`; those of this project are ANY, ALL and SUMMARY, by how golds count.
+`sub_em` is the primary metric: for `any` (QA), whether the gold is in the prediction; for `all`
+(needles, variables), the share of golds in it. Summaries have `recall` (ROUGE-L recall, best
+over the golds) in its place. The profiles:
 
 * `published`: the method's own prediction; none, or an empty one, scores 0. QA: the first
   gold only, and a prediction inside the gold counts too (two quirks of the published code).
-* `strict`: the gold must be inside the prediction, the best over all golds counts; a reply
-  without an answer mark is taken whole and counted as `unparsed`.
+* `strict`: the gold must be inside the prediction as whole words, and the best over all golds
+  counts; a reply without an answer mark is taken whole and counted as `unparsed`.
 * `ruler`: RULER's own string match on the raw reply; not for summaries.
 * `longbench`: for summaries, LongBench's ROUGE-L F-measure of the reply.
 
@@ -20,31 +21,64 @@ published sub_em 1, em 0, f1 0.67; strict sub_em 0, em 0, f1 0.67; ruler 0.
 
 from __future__ import annotations
 
+import inspect
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
-from core.answers import after_think, extract_answer, extract_boxed
+from core.answers import after_think, extract_boxed
 from core.errors import UsageError
-from core.types import Json, Match
+from core.types import Answer, Match, Sample
 from tasks.rouge import rouge_l
 
 Metrics = dict[str, float]
 Scores = dict[str, Metrics]
 """Profile -> metric -> value in 0..1."""
 
+Scorer = Callable[[Answer, Sample], Scores | Awaitable[Scores]]
+"""A task's own judge of an answer; an async one may ask a model. Replies are scored again from a
+store, which keeps a sample's question, golds and meta: the context is empty then."""
+
+SUB_EM, RECALL = "sub_em", "recall"
+
 REWARD_WINDOW = 300
 """Characters at the end of a reply that the training verifier looks at."""
 
-ALL_KINDS = ("all_of", "niah", "vt", "cwe", "fwe")
-SUMMARY_KINDS = ("summary_of", "longbench_gov_report", "longbench_qmsum")
-ANY_KINDS = ("any_of", "ruler_hqa", "qa", "fiction", "longbench")
-"""Beginnings of the `kind` of a record: a task's name, or `all_of` / `any_of` / `summary_of`."""
-
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_LIST_MARKS = re.compile(r"[,;|/]")
 _CLOSED = ("yes", "no", "noanswer")
+
+
+@dataclass(frozen=True, slots=True)
+class GoldScorer:
+    """Compares a reply with the golds, in all profiles. `metric`: its primary one."""
+
+    match: Match
+
+    @property
+    def metric(self) -> str:
+        return RECALL if self.match == "summary" else SUB_EM
+
+    def __call__(self, answer: Answer, sample: Sample) -> Scores:
+        return score(answer.reply, answer.prediction, sample.golds, self.match)
+
+
+ANY, ALL, SUMMARY = GoldScorer("any"), GoldScorer("all"), GoldScorer("summary")
+
+
+def primary_metric(scorer: Scorer) -> str:
+    """The metric that ledgers, reports and training take for the score of a sample: what the
+    scorer names as its `metric`, `sub_em` where it names none."""
+    return str(getattr(scorer, "metric", SUB_EM))
+
+
+async def scored(scorer: Scorer, answer: Answer, sample: Sample) -> Scores:
+    """The scores of an answer; waits for a scorer that is async."""
+    found = scorer(answer, sample)
+    return await found if inspect.isawaitable(found) else found
 
 
 def score(reply: str, prediction: str | None, golds: Sequence[str], match: Match) -> Scores:
@@ -53,7 +87,7 @@ def score(reply: str, prediction: str | None, golds: Sequence[str], match: Match
     Raises:
         UsageError: no golds, or an empty one.
     """
-    _check_golds(golds)
+    check_golds(golds)
     whole = after_think(reply) if prediction is None else prediction
     scores = {
         "published": published(prediction, golds, match),
@@ -86,7 +120,7 @@ def strict(said: str, golds: Sequence[str], match: Match) -> Metrics:
     if match == "summary":
         return {"recall": _recall(said, golds)}
     if match == "all":
-        return {"sub_em": _share_found(said, golds)}
+        return {"sub_em": sum(_in_list(said, gold) for gold in golds) / len(golds)}
     words = normalize(said)
     return {
         "sub_em": max(float(_contains(said, gold)) for gold in golds),
@@ -138,71 +172,12 @@ def latex_plain(text: str) -> str:
     return text
 
 
-def score_record(record: Mapping[str, Json]) -> dict[str, Json]:
-    """Scores a reply from anywhere: fields kind, reply, golds in; the verdicts added.
-
-    `kind`: a task's name, or `any_of` (aliases of one answer), `all_of` (each is wanted) or
-    `summary_of` (whole summaries).
-    The prediction for `strict` is the text after `the answer is`, else the boxed one.
+def check_golds(golds: Sequence[str]) -> None:
+    """Refuses golds that every reply would match, or none.
 
     Raises:
-        UsageError: a field is missing or of a wrong form; the text says which.
+        UsageError: there are none, or one is empty.
     """
-    kind, reply, golds = _read_record(record)
-    match = match_of_kind(kind)
-    answer = after_think(reply)
-    extracted, boxed = extract_answer(answer), extract_boxed(answer)
-    prediction = boxed if extracted is None else extracted
-    verdicts = score(reply, prediction, golds, match)
-    return {
-        **record,
-        "extracted": extracted,
-        "boxed": boxed,
-        "published": dict(published(extracted, golds, match)),
-        "published_boxed": dict(published(boxed, golds, match)),
-        "ruler": verdicts.get("ruler", {}).get("string_match"),
-        "train_strict": verify(reply, golds) if match == "any" else None,
-        "strict": dict(verdicts["strict"]),
-    }
-
-
-def match_of_kind(kind: str) -> Match:
-    """How the golds of a record of this `kind` count.
-
-    Raises:
-        UsageError: the kind is no task's name and none of `any_of`, `all_of`, `summary_of`.
-    """
-    if kind.startswith(ALL_KINDS):
-        return "all"
-    if kind.startswith(SUMMARY_KINDS):
-        return "summary"
-    if kind.startswith(ANY_KINDS):
-        return "any"
-    raise UsageError(
-        f"kind: got {kind!r}, expected a task's name (niah_..., vt, ruler_hqa, qa_1, ...), "
-        "any_of, all_of or summary_of"
-    )
-
-
-def _read_record(record: Mapping[str, Json]) -> tuple[str, str, list[str]]:
-    wanted: dict[str, Callable[[Json], bool]] = {
-        "kind": lambda v: isinstance(v, str),
-        "reply": lambda v: isinstance(v, str),
-        "golds": lambda v: isinstance(v, list) and all(isinstance(g, str) for g in v),
-    }
-    for name, fits in wanted.items():
-        if name not in record:
-            raise UsageError(f"field {name!r} is missing; a record has kind, reply and golds")
-        if not fits(record[name]):
-            form = "a list of strings" if name == "golds" else "a string"
-            raise UsageError(f"field {name!r}: got {record[name]!r:.80}, expected {form}")
-    golds = record["golds"]
-    texts = [str(gold) for gold in golds] if isinstance(golds, list) else []
-    _check_golds(texts)
-    return str(record["kind"]), str(record["reply"]), texts
-
-
-def _check_golds(golds: Sequence[str]) -> None:
     if not golds or not all(gold.strip() for gold in golds):
         raise UsageError(
             f"golds: got {list(golds)!r:.80}, expected at least one, none of them empty"
@@ -210,10 +185,18 @@ def _check_golds(golds: Sequence[str]) -> None:
 
 
 def _contains(said: str, gold: str) -> bool:
-    """Whether the gold is in what was said, normalized; a gold that normalizes to nothing
-    (an article, a sign) is looked for as it is."""
+    """Whether the gold's normalized words are a run of those said. A gold without letters or
+    digits, or of articles alone, is looked for as it is."""
     words = normalize(gold)
-    return words in normalize(said) if words else gold.lower() in said.lower()
+    if not any(char.isalnum() for char in words):
+        return gold.lower() in said.lower()
+    return f" {words} " in f" {normalize(said)} "
+
+
+def _in_list(said: str, gold: str) -> bool:
+    """`_contains` of an answer that may be a list. Normalization joins what a mark parts
+    (1,234,567), so a list without spaces (ABCDE,FGHIJ) is also read with its marks as spaces."""
+    return _contains(said, gold) or _contains(_LIST_MARKS.sub(" ", said), gold)
 
 
 def _recall(said: str, golds: Sequence[str]) -> float:

@@ -19,6 +19,7 @@ from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Json, Match, Sample
 from tasks.corpora.read import Corpora
+from tasks.scoring import Scorer
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -33,9 +34,9 @@ LATER = (("depth", None), ("near_misses", 0.0), ("published", False))
 class Task(Protocol):
     """A task makes samples of any length. Frozen: another setting is another task.
 
-    `match` says how the golds count, `generation_tokens` is RULER's reply budget, `source`
-    the paper's section or address. `parameters` is all that shapes a sample besides
-    (length, seed, index), as JSON.
+    `match` says how the golds count, `scorer` what an answer is worth (a method will do),
+    `generation_tokens` is RULER's reply budget, `source` the paper's section or address.
+    `parameters` is all that shapes a sample besides (length, seed, index), as JSON.
     """
 
     @property
@@ -46,6 +47,8 @@ class Task(Protocol):
     def source(self) -> str: ...
     @property
     def match(self) -> Match: ...
+    @property
+    def scorer(self) -> Scorer: ...
     @property
     def generation_tokens(self) -> int: ...
     @property

@@ -52,6 +52,7 @@ from tasks.fiction.questions import FictionQuestion, draw_question
 from tasks.fiction.world import SIZE, Ints, World, code_of, world_of
 from tasks.haystack.measure import Meter, meter, too_short
 from tasks.questions.documents import AFTER, ANSWER_PREFIX, BEFORE, INSTRUCTION, heading
+from tasks.scoring import ANY, GoldScorer
 from tasks.task import sample_id, sample_rng
 
 MOST_HOPS = 6
@@ -78,6 +79,7 @@ class Fiction:
     generation_tokens: int = 32
     source: ClassVar[str] = "the project's own; form of RULER-HotpotQA (arXiv:2507.02259)"
     match: ClassVar[Match] = "any"
+    scorer: ClassVar[GoldScorer] = ANY
 
     def __post_init__(self) -> None:
         if not self.hops or not all(2 <= hops <= MOST_HOPS for hops in self.hops):

@@ -42,6 +42,7 @@ from tasks.haystack.lines import LazyLines
 from tasks.haystack.measure import Meter, meter, too_short
 from tasks.haystack.published_cells import Cell, published_cell
 from tasks.questions.drawn_documents import documents_within, fill_with_documents, take_documents
+from tasks.scoring import ANY, GoldScorer
 from tasks.task import check_depth, parameters_of, sample_id, sample_rng
 
 ONLY_ANSWER = "Only give me the answer and do not output any other words."
@@ -111,6 +112,7 @@ class DocumentQuestions:
     published: bool = False
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, QA; PROTOCOL 2.1, 2.2, 2.3"
     match: ClassVar[Match] = "any"
+    scorer: ClassVar[GoldScorer] = ANY
 
     def __post_init__(self) -> None:
         if not 0 < self.gold_within <= 1:

@@ -37,6 +37,7 @@ from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Json, Match, Problem, Sample
 from tasks.corpora.read import Corpora, Source, json_items
+from tasks.scoring import GoldScorer, Scorer
 from tasks.task import sample_id
 
 FOLDERS = ("longbench", "longbench/data")
@@ -210,6 +211,10 @@ class LongBench:
     @property
     def match(self) -> Match:
         return PROMPTS[self.data_set].match
+
+    @property
+    def scorer(self) -> Scorer:
+        return GoldScorer(self.match)
 
     @property
     def generation_tokens(self) -> int:

@@ -38,6 +38,7 @@ from tasks.questions.documents import (
     NumberedDocuments,
     heading,
 )
+from tasks.scoring import ANY, GoldScorer
 from tasks.task import sample_id
 
 FOLDERS = ("", "published")
@@ -132,6 +133,7 @@ class PublishedQuestions:
     generation_tokens: int = 32
     source: ClassVar[str] = "MemAgent (arXiv:2507.02259), section 4; PROTOCOL 2.1"
     match: ClassVar[Match] = "any"
+    scorer: ClassVar[GoldScorer] = ANY
 
     @property
     def parameters(self) -> Mapping[str, Json]:

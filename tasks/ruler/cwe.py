@@ -43,6 +43,7 @@ from tasks.haystack.published_cells import SHORT, Cell, published_cell
 from tasks.haystack.remembered import RememberedCounts
 from tasks.ruler.wordlists import Numbers, WordList, numbering_tokens, shuffled, shuffled_before
 from tasks.ruler.words import lexicon
+from tasks.scoring import ALL, GoldScorer
 from tasks.task import parameters_of, sample_id, sample_rng
 
 INSTRUCTION = (
@@ -93,6 +94,7 @@ class CommonWords:
     published: bool = False
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, common words; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
+    scorer: ClassVar[GoldScorer] = ALL
 
     def __post_init__(self) -> None:
         for short in (False, True):

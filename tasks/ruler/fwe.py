@@ -44,6 +44,7 @@ from tasks.corpora.read import Corpora
 from tasks.haystack.measure import Meter, meter, too_short
 from tasks.haystack.published_cells import Cell, published_cell
 from tasks.ruler.wordlists import Numbers, WordList, shuffled, shuffled_before
+from tasks.scoring import ALL, GoldScorer
 from tasks.task import parameters_of, sample_id, sample_rng
 
 INSTRUCTION = (
@@ -95,6 +96,7 @@ class FrequentWords:
     published: bool = False
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, frequent words; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
+    scorer: ClassVar[GoldScorer] = ALL
 
     def __post_init__(self) -> None:
         if (

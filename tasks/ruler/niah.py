@@ -47,6 +47,7 @@ from tasks.ruler.needles import (
     needle_text,
 )
 from tasks.ruler.words import lexicon
+from tasks.scoring import ALL, GoldScorer
 from tasks.task import check_depth, parameters_of, sample_id, sample_rng
 
 MAGIC = {
@@ -123,6 +124,7 @@ class Niah:
     published: bool = False
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, niah; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
+    scorer: ClassVar[GoldScorer] = ALL
 
     def __post_init__(self) -> None:
         if min(self.keys, self.values, self.queries) < 1:

@@ -36,6 +36,7 @@ from tasks.corpora.read import Corpora
 from tasks.haystack.lines import NOISE, Inserted, Repeated, insertion_points
 from tasks.haystack.measure import Meter, edge_tokens, meter, too_short
 from tasks.haystack.published_cells import Cell, published_cell
+from tasks.scoring import ALL, GoldScorer
 from tasks.task import check_depth, parameters_of, sample_id, sample_rng
 
 INSTRUCTION = "Memorize and track the chain(s) of variable assignment hidden in the following text."
@@ -102,6 +103,7 @@ class VariableTracking:
     published: bool = False
     source: ClassVar[str] = "RULER (arXiv:2404.06654), section 3, variable tracking; PROTOCOL 2.2"
     match: ClassVar[Match] = "all"
+    scorer: ClassVar[GoldScorer] = ALL
 
     def __post_init__(self) -> None:
         check_depth(self.name, self.depth)

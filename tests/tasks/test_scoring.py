@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from core.context import Context
 from core.errors import UsageError
-from tasks.scoring import normalize, score, score_record, token_f1, verify
+from core.types import Answer, Json, Problem, Sample
+from tasks import records
+from tasks.registry import TASKS, find_task
+from tasks.scoring import (
+    ANY,
+    SUMMARY,
+    Scores,
+    normalize,
+    primary_metric,
+    score,
+    scored,
+    token_f1,
+    verify,
+)
 from tests.conftest import SHARED
 
 FILE = SHARED / "golden" / "scoring.jsonl"
 VERDICTS = ("extracted", "boxed", "published", "published_boxed", "ruler", "train_strict")
+
+
+def score_record(record: dict[str, Any]) -> dict[str, Json]:
+    return asyncio.run(records.score_record(record))
 
 
 @pytest.mark.skipif(not FILE.is_file(), reason="no golden verdicts beside the project")
@@ -56,6 +75,82 @@ def test_an_empty_prediction_scores_zero_but_an_article_does_not_as_published() 
 def test_a_gold_that_normalizes_to_nothing_is_not_found_everywhere() -> None:
     assert qa("Lovelace", "The The")["strict"]["sub_em"] == 0
     assert qa("It is The The.", "The The")["strict"]["sub_em"] == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "found"),
+    [
+        ("unknown", "no", 0),
+        ("No, it is not.", "no", 1),
+        ("Yorkshire", "York", 0),
+        ("in New-York, 1999", "NewYork 1999", 1),
+        ("the new Mayor of York", "Mayor York", 0),
+        ("Mayor of the York", "mayor of York", 1),
+        ("a C#-like language", "#", 1),
+        ("a C-like language", "#", 0),
+        ("Nothing", "The", 0),
+    ],
+)
+def test_strict_finds_whole_words_in_a_row(said: str, gold: str, found: int) -> None:
+    assert qa(said, gold)["strict"]["sub_em"] == found
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "found"),
+    [
+        ("1234567, 7654321", "1234567", 1),
+        ("1234567,7654321", "7654321", 1),
+        ("12345678", "1234567", 0),
+        ("1,234,567", "1234567", 1),
+        ("0a1b2c3d-0000-4000-8000-00000000000a.", "0A1B2C3D-0000-4000-8000-00000000000A", 1),
+        ("0a1b2c3d-0000-4000-8000-00000000000ab", "0a1b2c3d-0000-4000-8000-00000000000a", 0),
+        ("the key is quiet-river", "quiet-river", 1),
+        ("unquiet-river", "quiet-river", 0),
+        ("ABCDE|FGHIJ", "fghij", 1),
+        ("XABCDE", "ABCDE", 0),
+        ("alerts", "alert", 0),
+        ("a, b, the", "the", 1),
+    ],
+)
+def test_strict_finds_each_of_a_list_as_whole_words(said: str, gold: str, found: int) -> None:
+    assert score(said, said, (gold,), "all")["strict"]["sub_em"] == found
+
+
+def answered(said: str) -> tuple[Answer, Sample]:
+    problem = Problem(Context([]), "Who?")
+    return Answer(said, said), Sample("1", "own", 0, problem, ("York",), "any")
+
+
+def test_a_scorer_may_be_async_and_names_its_primary_metric() -> None:
+    class Graded:
+        metric = "grade"
+
+        async def __call__(self, answer: Answer, sample: Sample) -> Scores:
+            await asyncio.sleep(0)
+            return {"strict": {"grade": float(answer.reply in sample.golds)}}
+
+    scores = asyncio.run(scored(Graded(), *answered("York")))
+    assert scores == {"strict": {"grade": 1}}
+    assert asyncio.run(scored(ANY, *answered("York")))["strict"]["sub_em"] == 1
+    assert [primary_metric(one) for one in (Graded(), ANY, SUMMARY)] == [
+        "grade",
+        "sub_em",
+        "recall",
+    ]
+    assert primary_metric(lambda answer, sample: {}) == "sub_em"
+
+
+def test_every_task_scores_its_golds_by_its_own_match_and_primary_metric() -> None:
+    for name, task in TASKS.items():
+        assert records.scorer_of_kind(name) == (task.match, task.scorer)
+        scores = asyncio.run(scored(task.scorer, *answered("York")))
+        assert scores["strict"][primary_metric(task.scorer)] == 1, name
+
+
+def test_a_record_of_a_task_with_settings_is_scored_as_the_task() -> None:
+    row = score_record({"kind": "vt@hops=2", "reply": "ABCDE", "golds": ["ABCDE", "FGHIJ"]})
+    assert row["strict"] == {"sub_em": 0.5, "unparsed": 1}
+    assert find_task("vt@hops=2").match == "all"
 
 
 def test_all_golds_count_by_share() -> None:
