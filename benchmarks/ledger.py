@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarks.store import Cell, Store
-
-PRIMARY = ("sub_em", "recall")
-"""The score of a sample: what was found of the golds; of a summary, its recall."""
 
 
 @dataclass(slots=True)
 class LedgerRow:
     """Counts of samples. samples = attempted + owed; attempted = ok + sum(errors).
 
-    `cut`: samples in which the token budget cut a reply. `unparsed`: samples that ended
-    well, with no answer marker in the reply. `scores`: profile -> mean over `attempted`,
-    failures counting 0.
+    `cut`: samples in which the token budget cut a reply, `cut_turns` those replies. `unparsed`:
+    samples that ended well, with no answer marker in the reply. `scores`: profile -> mean of the
+    task's primary metric over `attempted`, failures counting 0.
     """
 
     cell: Cell
@@ -25,6 +24,7 @@ class LedgerRow:
     ok: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     cut: int = 0
+    cut_turns: int = 0
     unparsed: int = 0
     scores: dict[str, float] = field(default_factory=dict)
 
@@ -36,19 +36,42 @@ class LedgerRow:
 
 def ledger(store: Store) -> list[LedgerRow]:
     """One row a cell, in the order of the plan."""
-    rows = {(c.task, c.length, c.method, c.model): LedgerRow(c) for c in store.cells()}
-    for sample in store.sample_rows():
-        row = rows[sample["task"], sample["length"], sample["method"], sample["model"]]
-        row.attempted += 1
-        row.cut += sample["cut_turns"] > 0
-        if sample["status"] == "ok":
-            row.ok += 1
-            row.unparsed += sample["prediction"] is None
-        else:
-            row.errors[sample["error_kind"]] += 1
-        for profile, metrics in sample["scores"].items():
-            if (metric := next((m for m in PRIMARY if m in metrics), None)) is not None:
-                row.scores[profile] = row.scores.get(profile, 0.0) + metrics[metric]
-    for row in rows.values():
-        row.scores = {profile: total / row.attempted for profile, total in row.scores.items()}
-    return list(rows.values())
+    metrics = primary_metrics(store.settings() or {})
+    cells = store.cells()
+    rows: dict[tuple[str, int, str, str], list[Mapping[str, Any]]] = {
+        (cell.task, cell.length, cell.method, cell.model): [] for cell in cells
+    }
+    for row in store.sample_rows():
+        rows[row["task"], row["length"], row["method"], row["model"]].append(row)
+    return [
+        ledger_row(cell, group, metrics.get(cell.task))
+        for cell, group in zip(cells, rows.values(), strict=True)
+    ]
+
+
+def ledger_row(
+    cell: Cell, rows: Iterable[Mapping[str, Any]], metric: str | None = None
+) -> LedgerRow:
+    """Counts the samples of a cell that have ended, as `Store.sample_rows` gives them. Without
+    `metric` it has no scores."""
+    counted = LedgerRow(cell)
+    totals: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        counted.attempted += 1
+        counted.cut += row["cut_turns"] > 0
+        counted.cut_turns += row["cut_turns"]
+        if row["status"] != "ok":
+            counted.errors[row["error_kind"]] += 1
+            continue
+        counted.ok += 1
+        counted.unparsed += row["prediction"] is None
+        for profile, metrics in row["scores"].items():
+            if metric in metrics:
+                totals[profile] += metrics[metric]
+    counted.scores = {profile: total / counted.attempted for profile, total in totals.items()}
+    return counted
+
+
+def primary_metrics(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The metric that stands for each task of a run, out of the run's settings."""
+    return {name: str(task["metric"]) for name, task in settings.get("tasks", {}).items()}

@@ -19,7 +19,9 @@ from core.tokens import Tokenizer
 from core.types import Json, Sampling, Scalar
 from serving.catalogue import ModelEntry, find_model
 from tasks.corpora.read import Corpora
-from tasks.registry import TASKS, find_task
+from tasks.registry import find_task
+from tasks.scoring import primary_metric
+from tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Plan:
     suite: str
     seed: int
     cells: tuple[Cell, ...]
+    tasks: Mapping[str, Task]
     models: Mapping[str, ModelPlan]
     corpora: Corpora
     settings: dict[str, Json]
@@ -80,8 +83,7 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
     if unknown := sorted(suite.method_settings.keys() - METHODS.keys()):
         raise UsageError(f"suite {suite.name}: method_settings of {unknown}, no such method")
     cells = cells_of(suite, overrides.choice)
-    for task in {cell.task for cell in cells}:
-        find_task(task)
+    tasks = {name: find_task(name) for name in sorted({cell.task for cell in cells})}
     pairs = dict.fromkeys((cell.model, cell.method) for cell in cells)
     models = {
         name: _model_plan(name, [m for n, m in pairs if n == name], suite, overrides, seed)
@@ -90,19 +92,19 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
     if unknown := sorted(overrides.checkpoints.keys() - models.keys()):
         raise UsageError(f"--checkpoint: the run has no model {', '.join(unknown)}")
     corpora = Corpora(data)
-    _try_each(cells, models, seed, corpora)
+    _try_each(cells, tasks, models, seed, corpora)
     settings: dict[str, Json] = {
         "suite": suite.name,
         "seed": seed,
         "endpoint": overrides.endpoint is not None,
         "models": {name: _model_settings(plan) for name, plan in models.items()},
-        "tasks": {task: dict(TASKS[task].parameters) for task in sorted({c.task for c in cells})},
+        "tasks": {name: _task_settings(task) for name, task in tasks.items()},
         "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in cells],
         "data": dict(corpora.fingerprints()),
     }
     if suite.training_length is not None:
         settings["training_length"] = suite.training_length
-    return Plan(suite.name, seed, cells, models, corpora, settings)
+    return Plan(suite.name, seed, cells, tasks, models, corpora, settings)
 
 
 def check_unchanged(stored: Mapping[str, Any], wanted: Mapping[str, Any], run_dir: Path) -> None:
@@ -111,7 +113,11 @@ def check_unchanged(stored: Mapping[str, Any], wanted: Mapping[str, Any], run_di
     Raises:
         SettingsChanged: with a diff of what changed.
     """
-    both = [{**s, "cells": sorted(s.get("cells", ()))} for s in (stored, wanted)]
+    # One way through JSON: there a tuple is a list, as it is in the store.
+    both = [
+        json.loads(json.dumps({**s, "cells": sorted(map(list, s.get("cells", ())))}))
+        for s in (stored, wanted)
+    ]
     if both[0] == both[1]:
         return
     before, after = (json.dumps(s, indent=1, sort_keys=True).splitlines() for s in both)
@@ -184,8 +190,17 @@ def _model_settings(plan: ModelPlan) -> dict[str, Json]:
     }
 
 
+def _task_settings(task: Task) -> dict[str, Json]:
+    """`metric`: the score that stands for the task. `parameters`: all that shapes its samples."""
+    return {"metric": primary_metric(task.scorer), "parameters": dict(task.parameters)}
+
+
 def _try_each(
-    cells: Sequence[Cell], models: Mapping[str, ModelPlan], seed: int, corpora: Corpora
+    cells: Sequence[Cell],
+    tasks: Mapping[str, Task],
+    models: Mapping[str, ModelPlan],
+    seed: int,
+    corpora: Corpora,
 ) -> None:
     """Makes the samples that are the likeliest to be impossible (all of each task's shortest
     length, one of its longest), so that it is told before a pool is started. Models that
@@ -198,6 +213,6 @@ def _try_each(
     for (name, fingerprint), group in by_task.items():
         group.sort(key=lambda cell: (cell.length, -cell.samples))
         indices = [(group[0], i) for i in range(group[0].samples)] + [(group[-1], 0)]
-        task, tokenizer = find_task(name), tokenizers[fingerprint]
+        task, tokenizer = tasks[name], tokenizers[fingerprint]
         for cell, index in indices:
             task.sample(index, cell.length, seed=seed, tokenizer=tokenizer, corpora=corpora)

@@ -3,9 +3,11 @@
     run     what was asked for: the settings, fixed for the life of the run
     session one row a start of the command: versions, revision, machine
     cell    task x length x method x model, with the number of samples owed
-    sample  how each finished sample ended: its reply and prediction, or its error
+    sample  how each finished sample ended: its reply and prediction, or its error; and where in
+            the context its evidence stands
     score   its scores, by profile and metric
-    turn    every turn as it ended; prompts are kept as a hash, since they can be made again
+    turn    every turn as it ended, with what the method told of it; prompts are kept as a hash,
+            since they can be made again
 
 A sample that failed is owed again at the next start; its finished turns are not asked twice.
 A killed process loses the turn in flight and nothing else.
@@ -19,15 +21,16 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from core.errors import StoreError, UsageError
-from core.types import Answer, Failure, Json, Sample, Turn
+from core.evidence import Placed
+from core.types import Answer, Failure, Json, Sample, TokenSpan, Turn
 
 STORE_NAME = "run.sqlite"
-VERSION = 1
+VERSION = 2
 
 SCHEMA = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -40,7 +43,7 @@ CREATE TABLE sample (
     status TEXT NOT NULL CHECK (status IN ('ok', 'error')), error_kind TEXT, error TEXT,
     question TEXT NOT NULL, golds TEXT NOT NULL, reply TEXT, prediction TEXT,
     truncated_tokens INTEGER NOT NULL, counts TEXT NOT NULL, meta TEXT NOT NULL,
-    PRIMARY KEY (cell, idx)) WITHOUT ROWID;
+    evidence TEXT NOT NULL, PRIMARY KEY (cell, idx)) WITHOUT ROWID;
 CREATE TABLE score (
     cell INTEGER NOT NULL, idx INTEGER NOT NULL, profile TEXT NOT NULL, metric TEXT NOT NULL,
     value REAL NOT NULL, PRIMARY KEY (cell, idx, profile, metric)) WITHOUT ROWID;
@@ -48,13 +51,15 @@ CREATE TABLE turn (
     cell INTEGER NOT NULL REFERENCES cell, idx INTEGER NOT NULL, turn INTEGER NOT NULL,
     request TEXT NOT NULL, tag TEXT NOT NULL, reply TEXT NOT NULL, finish_reason TEXT NOT NULL,
     prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, seconds REAL NOT NULL,
+    reads TEXT NOT NULL, memory TEXT, memory_is_reply INTEGER NOT NULL,
     PRIMARY KEY (cell, idx, turn)) WITHOUT ROWID;
 """
+# `memory` is NULL where the method told none, and where the memory is the reply word for word.
 
 SAMPLE_ROWS = """
 SELECT cell.id AS cell, sample.sample_id AS id, task, length, method, model,
        sample.idx AS "index", question, golds, sample.reply, prediction, status, error_kind,
-       error, truncated_tokens, counts, meta,
+       error, truncated_tokens, counts, meta, evidence,
        COUNT(turn.turn) AS turns, COALESCE(SUM(turn.tag = 'memory'), 0) AS memory_turns,
        COALESCE(SUM(turn.prompt_tokens), 0) AS prompt_tokens,
        COALESCE(SUM(turn.completion_tokens), 0) AS completion_tokens,
@@ -68,7 +73,8 @@ GROUP BY sample.cell, sample.idx ORDER BY sample.cell, sample.idx
 TURN_ROWS = """
 SELECT sample.sample_id AS id, cell.task, cell.length, cell.method, cell.model,
        turn.idx AS "index", turn.turn, turn.tag, turn.request, turn.reply, turn.finish_reason,
-       turn.prompt_tokens, turn.completion_tokens, turn.seconds
+       turn.prompt_tokens, turn.completion_tokens, turn.seconds, turn.reads,
+       CASE WHEN turn.memory_is_reply THEN turn.reply ELSE turn.memory END AS memory
 FROM turn JOIN cell ON cell.id = turn.cell
 LEFT JOIN sample ON sample.cell = turn.cell AND sample.idx = turn.idx
 ORDER BY turn.cell, turn.idx, turn.turn
@@ -241,10 +247,12 @@ class Store:
                 "DELETE FROM turn WHERE cell = ? AND idx = ? AND turn >= ?", (cell, idx, number)
             )
             db.execute(
-                "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(cell, idx, number, request, turn.tag, turn.reply, turn.finish_reason),
                     *(turn.prompt_tokens, turn.completion_tokens, turn.seconds),
+                    _dump([[span.start, span.end] for span in turn.reads]),
+                    *((None, 1) if turn.memory == turn.reply else (turn.memory, 0)),
                 ),
             )
 
@@ -254,13 +262,14 @@ class Store:
         sample: Sample,
         ending: Answer | Failure,
         scores: Mapping[str, Mapping[str, float]],
+        evidence: Sequence[Placed] = (),
     ) -> None:
         """Commits how a sample ended, with its scores; replaces an earlier failure."""
         answer = ending if isinstance(ending, Answer) else None
         failure = ending if isinstance(ending, Failure) else None
         with self._transaction() as db:
             db.execute(
-                "INSERT OR REPLACE INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(cell, sample.index, sample.id, "ok" if answer else "error"),
                     *((failure.kind, failure.message) if failure else (None, None)),
@@ -271,6 +280,7 @@ class Store:
                         _dump(dict(answer.counts if answer else {})),
                     ),
                     _dump(dict(sample.meta)),
+                    _dump([_evidence(one) for one in evidence]),
                 ),
             )
             db.execute("DELETE FROM score WHERE cell = ? AND idx = ?", (cell, sample.index))
@@ -311,15 +321,16 @@ class Store:
         """(request hash, turn) of the stored turns of a sample, in order, prompts left out."""
         with self._guarded():
             rows = self._db.execute(
-                "SELECT request, tag, reply, finish_reason, prompt_tokens, completion_tokens,"
-                " seconds FROM turn WHERE cell = ? AND idx = ? ORDER BY turn",
+                "SELECT request, reads, memory, memory_is_reply, tag, reply, finish_reason,"
+                " prompt_tokens, completion_tokens, seconds FROM turn"
+                " WHERE cell = ? AND idx = ? ORDER BY turn",
                 (cell, idx),
             ).fetchall()
-        return [(request, Turn(tag, (), *rest)) for request, tag, *rest in rows]
+        return [(request, _turn(*rest)) for request, *rest in rows]
 
     def sample_rows(self) -> Iterator[dict[str, Any]]:
-        """One row a finished sample, as `run.py export` writes it. `scores` is {profile:
-        {metric: value}}; `cut_turns` counts replies that the token budget cut."""
+        """One row a finished sample. `scores` is {profile: {metric: value}}; `cut_turns` counts
+        replies that the token budget cut; `evidence` is [{text, tokens: [start, end), depth}]."""
         query = "SELECT profile, metric, value FROM score WHERE cell = ? AND idx = ?"
         for row in self._rows(SAMPLE_ROWS):
             scores: dict[str, dict[str, float]] = {}
@@ -328,13 +339,15 @@ class Store:
                     query, (row.pop("cell"), row["index"])
                 ):
                     scores.setdefault(profile, {})[metric] = value
-            for name in ("golds", "counts", "meta"):
+            for name in ("golds", "counts", "meta", "evidence"):
                 row[name] = json.loads(row[name])
             yield row | {"scores": scores}
 
     def turn_rows(self) -> Iterator[dict[str, Any]]:
-        """One row a turn, as `run.py export --turns` writes it."""
-        return self._rows(TURN_ROWS)
+        """One row a turn, as `run.py export --turns` writes it. `reads` is [[start, end), ...] in
+        tokens of the context, `memory` the memory after the turn or None."""
+        for row in self._rows(TURN_ROWS):
+            yield row | {"reads": json.loads(row["reads"])}
 
     def _rows(self, query: str) -> Iterator[dict[str, Any]]:
         with self._guarded():
@@ -342,6 +355,20 @@ class Store:
             names = [column[0] for column in cursor.description]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
+
+
+def _turn(
+    reads: str, memory: str | None, memory_is_reply: int, tag: str, reply: str, *counts: Any
+) -> Turn:
+    spans = tuple(TokenSpan(start, end) for start, end in json.loads(reads))
+    turn = Turn(tag, (), reply, *counts)
+    return replace(turn, reads=spans, memory=reply if memory_is_reply else memory)
+
+
+def _evidence(placed: Placed) -> dict[str, Json]:
+    span = placed.tokens
+    text, depth = placed.evidence.text, placed.depth
+    return {"text": text, "tokens": [span.start, span.end], "depth": depth}
 
 
 def _dump(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,19 +15,22 @@ from types import FrameType
 from typing import Protocol
 
 from benchmarks.admission import Admission
+from benchmarks.display import Counts, SweepDisplay
 from benchmarks.ledger import LedgerRow, ledger
 from benchmarks.methods import make_method
 from benchmarks.plan import ModelPlan, Plan, check_unchanged
-from benchmarks.progress import Counts, Progress
 from benchmarks.provenance import command_line, provenance
 from benchmarks.store import Cell, Store
 from benchmarks.stored_chat import Ask, StoredChat
-from core.errors import HarnessError, ServerDied
-from core.rollout import rollout
-from core.types import Answer, Method, Sample
+from core.context import Context
+from core.errors import HarnessError, ServerDied, UsageError
+from core.evidence import Placed, place
+from core.rollout import failed, rollout
+from core.types import Answer, Failure, Method, Problem, Sample
 from serving.client import Client
-from tasks.registry import TASKS
-from tasks.scoring import scored
+from tasks.scoring import Scores, scored
+
+log = logging.getLogger(__name__)
 
 
 class Server(Protocol):
@@ -77,12 +81,12 @@ def sweep(plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]) 
             plan = replace(plan, cells=tuple(store.cells()))  # the same ones, with the run's ids
         store.begin_session(provenance(command_line()), datetime.now(UTC).isoformat("T", "seconds"))
         jobs = {name: _owed(plan, name, store) for name in plan.models}
-        with Progress(_counts(plan, store, jobs)) as progress:
+        with SweepDisplay(_counts(plan, store, jobs)) as display:
             for place, (name, model) in enumerate(plan.models.items(), 1):
                 if jobs[name]:
-                    progress.model(name, place, len(plan.models), len(jobs[name]))
+                    display.model(name, place, len(plan.models), len(jobs[name]))
                     with server(model) as client:
-                        run = _Run(plan, model, store, progress, limits[name])
+                        run = _Run(plan, model, store, display, limits[name])
                         asyncio.run(run.all(jobs[name], client))
         return ledger(store)
 
@@ -91,12 +95,12 @@ class _Run:
     """One model's part of a sweep."""
 
     def __init__(
-        self, plan: Plan, model: ModelPlan, store: Store, progress: Progress, limits: Limits
+        self, plan: Plan, model: ModelPlan, store: Store, display: SweepDisplay, limits: Limits
     ) -> None:
         self.plan = plan
         self.model = model
         self.store = store
-        self.progress = progress
+        self.display = display
         self.limits = limits
         self.admission = Admission(
             limits.tokens_in_flight or limits.concurrency * TOKENS_PER_REQUEST
@@ -129,11 +133,44 @@ class _Run:
         for job in queue:
             failed = await self._one(job, ask)
             left[job.cell.id] -= 1
-            self.progress.sample(job.work, failed=failed, cell_done=not left[job.cell.id])
+            self.display.sample(job.work, failed=failed, cell_done=not left[job.cell.id])
 
     async def _one(self, job: Job, ask: Ask) -> bool:
         """Runs, scores and stores one sample; True if it failed."""
-        sample = await asyncio.to_thread(self._sample, job)
+        sample, evidence, unmade = await asyncio.to_thread(self._made, job)
+        ending: Answer | Failure
+        if unmade:
+            ending, scores = unmade, Scores()
+        else:
+            ending, scores = await self._judged(job, sample, await self._ending(job, sample, ask))
+        self.store.finish_sample(job.cell.id, sample, ending, scores, evidence)
+        return isinstance(ending, Failure)
+
+    def _made(self, job: Job) -> tuple[Sample, tuple[Placed, ...], Failure | None]:
+        """The sample and where its evidence stands; or one without content, and what kept it
+        from being made."""
+        cell, tokenizer = job.cell, self.model.tokenizer
+        try:
+            sample = self.plan.tasks[cell.task].sample(
+                job.index,
+                cell.length,
+                seed=self.plan.seed,
+                tokenizer=tokenizer,
+                corpora=self.plan.corpora,
+            )
+            if not sample.evidence:
+                return sample, (), None
+            return sample, place(sample.problem.context, sample.evidence, tokenizer).evidence, None
+        except Exception as error:  # a defect in a task must cost one sample, not the run
+            name = f"{cell.task}/{cell.length}/{job.index}"
+            _raise_if_fatal(error)
+            log.exception("%s cannot be made", name)
+            nothing = Problem(Context([]), "")
+            unmade = Sample(name, cell.task, job.index, nothing, (), "any")
+            return unmade, (), failed(error, "task_crash")
+
+    async def _ending(self, job: Job, sample: Sample, ask: Ask) -> Answer | Failure:
+        """How the rollout of a sample ends."""
         chat = StoredChat(
             self.store,
             job.cell.id,
@@ -142,26 +179,35 @@ class _Run:
             ask=ask,
             sampling=self.model.sampling,
             admission=self.admission,
-            on_turn=self.progress.turn,
+            on_turn=self.display.turn,
         )
         trajectory = await rollout(sample, self.methods[job.cell.method], chat)
         ending = trajectory.answer or trajectory.failure
         if ending is None:
             raise ServerDied(f"sample {sample.id} ended with neither an answer nor an error")
-        # A failure is scored as silence: it stays in the denominator.
-        answer = ending if isinstance(ending, Answer) else Answer("", None)
-        scores = await scored(TASKS[job.cell.task].scorer, answer, sample)
-        self.store.finish_sample(job.cell.id, sample, ending, scores)
-        return trajectory.failure is not None
+        return ending
 
-    def _sample(self, job: Job) -> Sample:
-        return TASKS[job.cell.task].sample(
-            job.index,
-            job.cell.length,
-            seed=self.plan.seed,
-            tokenizer=self.model.tokenizer,
-            corpora=self.plan.corpora,
-        )
+    async def _judged(
+        self, job: Job, sample: Sample, ending: Answer | Failure
+    ) -> tuple[Answer | Failure, Scores]:
+        """How the sample ended, with its scores. A failure is scored as silence: it stays in the
+        denominator."""
+        answer = ending if isinstance(ending, Answer) else Answer("", None)
+        try:
+            return ending, await scored(self.plan.tasks[job.cell.task].scorer, answer, sample)
+        except Exception as error:  # a defect in a scorer must cost one sample, not the run
+            _raise_if_fatal(error)
+            if isinstance(ending, Failure):
+                return ending, {}
+            log.exception("%s cannot be scored", sample.id)
+            return failed(error, "scorer_crash"), {}
+
+
+def _raise_if_fatal(error: Exception) -> None:
+    """Raises what no other sample can go on after. A UsageError in the middle of a run is about
+    the sample at hand: what is wrong for all of them the plan has found."""
+    if isinstance(error, HarnessError) and error.fatal and not isinstance(error, UsageError):
+        raise error
 
 
 def _owed(plan: Plan, model: str, store: Store) -> list[Job]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EXPORTED = (
     *("id", "task", "length", "method", "model", "index", "question", "golds", "reply", "status"),
     *("error_kind", "scores", "turns", "prompt_tokens", "completion_tokens", "seconds"),
+    "evidence",
 )
 """Fields of a line of `run.py export`."""
 

@@ -32,14 +32,8 @@ class Placed:
     depth: float
 
     def chunk(self, chunk_tokens: int) -> int:
-        """The chunk with most of its tokens (the earlier of equals), from 0."""
-        first, last = self.tokens.start // chunk_tokens, (self.tokens.end - 1) // chunk_tokens
-
-        def overlap(chunk: int) -> int:
-            end = min(self.tokens.end, (chunk + 1) * chunk_tokens)
-            return end - max(self.tokens.start, chunk * chunk_tokens)
-
-        return max(range(first, last + 1), key=overlap)
+        """The chunk that it is in, from 0; see `chunk_of`."""
+        return chunk_of(self.tokens, chunk_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +47,17 @@ class Placement:
     def chunks(self, chunk_tokens: int) -> int:
         """How many chunks an agent reads."""
         return -(-self.tokens // chunk_tokens)
+
+
+def chunk_of(span: TokenSpan, chunk_tokens: int) -> int:
+    """The chunk, from 0, that holds most of a span's tokens (the earlier of equals)."""
+    first, last = span.start // chunk_tokens, (span.end - 1) // chunk_tokens
+
+    def overlap(chunk: int) -> int:
+        end = min(span.end, (chunk + 1) * chunk_tokens)
+        return end - max(span.start, chunk * chunk_tokens)
+
+    return max(range(first, last + 1), key=overlap)
 
 
 def place(context: Context, evidence: Sequence[Evidence], tokenizer: Tokenizer) -> Placement:

@@ -43,11 +43,19 @@ async def rollout(
     except HarnessError as error:
         if error.fatal:
             raise
-        failure = Failure(error.kind, str(error))
+        failure = failed(error, "crash")
     except Exception as error:  # a defect in a method must cost one sample, not the run
         log.exception("%s: %s crashed", sample.id, type(method).__name__)
-        failure = Failure("crash", f"{type(error).__name__}: {error}")
+        failure = failed(error, "crash")
     return Trajectory(sample.id, tuple(turns), answer, failure, time.monotonic() - start)
+
+
+def failed(error: Exception, crash: str) -> Failure:
+    """The failure that an error is counted as: by its own kind, or as a `crash` where it is none
+    of core/errors.py."""
+    if isinstance(error, HarnessError):
+        return Failure(error.kind, str(error))
+    return Failure(crash, f"{type(error).__name__}: {error}")
 
 
 def told(turn: Turn, reads: Sequence[TokenSpan], memory: Callable[[str], str] | None) -> Turn:

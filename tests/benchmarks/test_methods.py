@@ -33,7 +33,7 @@ def test_a_variant_is_the_method_with_its_settings(tokenizer: Tokenizer) -> None
     ("name", "message"),
     [
         ("grumem@exit_gate=false", "did you mean 'gru_mem'"),
-        ("gru_mem@gate=false", r"no setting \['gate'\]; it has: \['chunk_tokens', 'exit_gate'"),
+        ("gru_mem@gate=false", r"no setting \['gate'\]; it has: \['answer_layout', 'chunk_tokens'"),
         ("gru_mem@exit_gate=perhaps", "exit_gate is 'perhaps'.*boolean"),
         ("memagent@chunk_tokens=many", "chunk_tokens is 'many'.*integer"),
         ("memagent@chunk_tokens=0", "chunk_tokens is 0, expected at least 1"),

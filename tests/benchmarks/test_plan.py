@@ -189,6 +189,12 @@ def test_only_other_settings_are_refused() -> None:
         check_unchanged({"cells": [["a", 1], ["b", 2]]}, {"cells": [["a", 1]]}, Path("r"))
 
 
+def test_a_run_of_a_task_with_a_tuple_among_its_settings_goes_on() -> None:
+    given = Overrides(models=("pocket-base",), tasks=("fiction_mixed",), lengths=(2048,), samples=1)
+    settings = make_plan(load_suite("pocket"), given, None).settings
+    check_unchanged(json.loads(json.dumps(settings)), settings, Path("r"))
+
+
 def test_a_checkpoint_stands_in_for_the_catalogues(tmp_path: Path) -> None:
     suite = load_suite("pocket_ablation")
     given = Overrides(models=("pocket-base",), tasks=("vt",), lengths=(2048,), samples=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,13 @@ import pytest
 from benchmarks.ledger import ledger
 from benchmarks.store import STORE_NAME, Cell, Store
 from core.errors import StoreError, UsageError
-from core.types import Answer, Failure, Turn
+from core.evidence import Placed
+from core.types import Answer, Evidence, Failure, Json, TextSpan, TokenSpan, Turn
 from tests.conftest import make_sample
 
 CELL = Cell(0, "niah_single_1", 1024, "memagent", "pocket", 3)
+
+SETTINGS: dict[str, Json] = {"seed": 1, "tasks": {CELL.task: {"metric": "sub_em"}}}
 
 
 def turn(reply: str, finish: str = "stop") -> Turn:
@@ -21,7 +25,7 @@ def turn(reply: str, finish: str = "stop") -> Turn:
 
 def filled(run_dir: Path) -> None:
     with Store.write(run_dir) as store:
-        store.set_up({"seed": 1}, [CELL])
+        store.set_up(SETTINGS, [CELL])
         store.add_turn(0, 0, 0, "h0", turn("a"))
         store.add_turn(0, 0, 1, "h1", turn("b", "length"))
         scores = {"published": {"sub_em": 1.0}, "strict": {"sub_em": 0.5}}
@@ -33,7 +37,7 @@ def filled(run_dir: Path) -> None:
 def test_a_run_reads_back_as_written(tmp_path: Path) -> None:
     filled(tmp_path)
     with Store.read(tmp_path) as store:
-        assert store.settings() == {"seed": 1}
+        assert store.settings() == SETTINGS
         assert store.cells() == [CELL]
         assert store.done() == {(0, 0)}
         first, second = store.sample_rows()
@@ -42,6 +46,42 @@ def test_a_run_reads_back_as_written(tmp_path: Path) -> None:
     assert (first["prediction"], first["truncated_tokens"], first["cut_turns"]) == ("b", 7, 1)
     assert first["scores"]["strict"] == {"sub_em": 0.5}
     assert (second["status"], second["error_kind"]) == ("error", "timeout")
+
+
+def test_a_run_keeps_what_turns_told_and_where_the_evidence_stands(tmp_path: Path) -> None:
+    told = replace(turn("<think>m</think> m"), reads=(TokenSpan(0, 4), TokenSpan(9, 12)))
+    turns = [replace(told, memory=" m"), replace(turn("same"), memory="same"), turn("nothing told")]
+    fact = Evidence(0, 1, 2, "x")
+    with Store.write(tmp_path) as store:
+        store.set_up(SETTINGS, [CELL])
+        for number, one in enumerate(turns):
+            store.add_turn(0, 0, number, f"h{number}", one)
+        placed = Placed(fact, TextSpan(1, 2), TokenSpan(5, 7), 0.25)
+        store.finish_sample(0, make_sample(["xxxx"]), Answer("r", None), {}, [placed])
+        assert [one for _, one in store.turns_of(0, 0)] == turns
+        (row,) = store.sample_rows()
+        assert row["evidence"] == [{"text": "x", "tokens": [5, 7], "depth": 0.25}]
+        rows = [(t["reads"], t["memory"]) for t in store.turn_rows()]
+    assert rows == [([[0, 4], [9, 12]], " m"), ([], "same"), ([], None)]
+
+
+def test_a_memory_that_is_the_reply_is_stored_once(tmp_path: Path) -> None:
+    text = "a memory of many words " * 2000
+    with Store.write(tmp_path) as store:
+        store.set_up(SETTINGS, [CELL])
+        store.add_turn(0, 0, 0, "h", replace(turn(text), memory=text))
+        (stored,) = store._db.execute("SELECT length(reply) + length(memory) FROM turn").fetchone()
+        assert stored is None  # there is a reply, and no memory beside it
+        assert store.turns_of(0, 0)[0][1].memory == text
+
+
+def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with Store.write(tmp_path) as store:
+        store._db.execute("PRAGMA user_version = 1")
+    for opened in (Store.read, Store.write):
+        with pytest.raises(StoreError, match=r"store version 1, expected 2.*another version"):
+            opened(tmp_path)
 
 
 def test_the_ledger_adds_up_with_failures_in_the_denominator(tmp_path: Path) -> None:

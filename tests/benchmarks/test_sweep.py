@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,9 +18,13 @@ from benchmarks.store import Cell, Store
 from benchmarks.sweep import Limits, sweep
 from core.errors import RequestTimeout, ServerDied, SettingsChanged
 from core.tokens import Tokenizer
-from core.types import Message, Sampling, Turn
+from core.types import Answer, Message, Sample, Sampling, Turn
 from tasks.corpora.read import Corpora
+from tasks.registry import find_task
+from tasks.scoring import ALL, Scorer, Scores
+from tasks.task import Task
 
+NIAH = find_task("niah_single_1")
 VALUES = re.compile(r"is: (\d{7})\.")
 
 
@@ -59,7 +63,7 @@ class Reader:
         return Turn(tag, tuple(messages), reply, "stop", len(text), len(reply), 0.01)
 
 
-def plan_of(tokenizer: Tokenizer, samples: int = 3, seed: int | None = 5) -> Plan:
+def plan_of(tokenizer: Tokenizer, samples: int = 3, seed: int | None = 5, task: Any = NIAH) -> Plan:
     methods: dict[str, dict[str, Any]] = {
         "memagent": {"chunk_tokens": 256, "reply_tokens": 64},
         "full_context": {"input_tokens": 700, "output_tokens": 64},
@@ -70,8 +74,9 @@ def plan_of(tokenizer: Tokenizer, samples: int = 3, seed: int | None = 5) -> Pla
             [(2048, "memagent"), (4096, "memagent"), (2048, "full_context")]
         )
     )
+    settings: dict[str, Any] = {"seed": 1, "tasks": {"niah_single_1": {"metric": "sub_em"}}}
     model = ModelPlan("m", None, tokenizer, Sampling(seed=seed), methods)
-    return Plan("test", 1, cells, {"m": model}, Corpora(None), {"seed": 1})
+    return Plan("test", 1, cells, {NIAH.name: task}, {"m": model}, Corpora(None), settings)
 
 
 def run(plan: Plan, run_dir: Path, reader: Reader) -> list[LedgerRow]:
@@ -207,11 +212,75 @@ def test_a_crash_in_one_rollout_costs_one_sample(tokenizer: Tokenizer, tmp_path:
     assert sum((row.errors for row in rows), Counter()) == {"crash": 1}
 
 
+@dataclass(frozen=True)
+class Broken:
+    """A task with another scorer, or one of which sample `missing` cannot be made."""
+
+    of: Task
+    missing: int | None = None
+    scorer: Scorer = ALL
+
+    def sample(self, index: int, length: int, **rest: Any) -> Sample:
+        if index == self.missing:
+            raise IndexError("a defect")
+        return self.of.sample(index, length, **rest)
+
+
+def test_a_defect_in_a_task_costs_one_sample(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    rows = run(plan_of(tokenizer, task=Broken(NIAH, missing=1)), tmp_path, Reader())
+    assert [dict(row.errors) for row in rows] == [{"task_crash": 1}] * 3
+    assert rows[0].scores["strict"] == pytest.approx(2 / 3)
+    healed = run(plan_of(tokenizer), tmp_path, Reader())
+    assert all(not row.errors and not row.owed for row in healed)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_defect_in_a_scorer_costs_one_sample(
+    tokenizer: Tokenizer, tmp_path: Path, waits: bool
+) -> None:
+    asked: list[str] = []
+
+    def breaks_once(answer: Answer, sample: Sample) -> Scores:
+        asked.append(answer.reply)
+        if len(asked) == 2:
+            raise KeyError("a defect")
+        return ALL(answer, sample)
+
+    async def breaks_later(answer: Answer, sample: Sample) -> Scores:
+        return breaks_once(answer, sample)
+
+    task = Broken(NIAH, scorer=breaks_later if waits else breaks_once)
+    rows = run(plan_of(tokenizer, task=task), tmp_path, Reader())
+    assert sum((row.errors for row in rows), Counter()) == {"scorer_crash": 1}
+    assert sum(row.ok for row in rows) == len(asked) - 1 == 8
+
+
+def test_a_run_keeps_where_the_evidence_is_and_what_each_turn_read(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    run(plan_of(tokenizer), tmp_path, Reader())
+    with Store.read(tmp_path) as store:
+        turns = list(store.turn_rows())
+        samples = list(store.sample_rows())
+    for sample in samples:
+        ((start, end),) = (one["tokens"] for one in sample["evidence"])
+        first = [
+            turn["turn"]
+            for turn in turns
+            if (turn["id"], turn["method"]) == (sample["id"], sample["method"])
+            and any(reads[0] < end and start < reads[1] for reads in turn["reads"])
+        ]
+        if sample["method"] == "memagent":
+            assert first[0] == start // 256
+    for turn in turns:
+        assert turn["memory"] == (turn["reply"] if turn["tag"] == "memory" else None)
+
+
 def test_other_settings_are_refused_with_a_diff(tokenizer: Tokenizer, tmp_path: Path) -> None:
     plan = plan_of(tokenizer)
     run(plan, tmp_path, Reader())
     before = results(tmp_path)
-    changed = replace(plan, seed=2, settings={"seed": 2})
+    changed = replace(plan, seed=2, settings=plan.settings | {"seed": 2})
     with pytest.raises(SettingsChanged, match=r'(?s)-\s*"seed": 1.*\+\s*"seed": 2.*--out'):
         run(changed, tmp_path, Reader())
     assert results(tmp_path) == before

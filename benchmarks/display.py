@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs: a live panel on a terminal, a line now and then elsewhere."""
+"""What a sweep shows while it runs: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from core.types import Turn
 
@@ -32,7 +31,7 @@ class Counts:
     started: float = field(default_factory=time.monotonic)
 
 
-class Progress:
+class SweepDisplay:
     """A context manager; `model` is told of each as it begins, `turn` and `sample` of each as
     it ends."""
 
@@ -40,14 +39,17 @@ class Progress:
         self.counts = counts
         self._console = console or Console(stderr=True)
         self._model = ""
-        self._live = Live(
-            get_renderable=self.panel, console=self._console, refresh_per_second=2, transient=True
+        self._bar = Progress(
+            *(TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()),
+            console=self._console,
+            disable=not self._console.is_terminal,
+            transient=True,
         )
+        self._work = self._bar.add_task(self.line(), total=counts.work)
         self._next_line = time.monotonic() + LINE_EVERY_S
 
-    def __enter__(self) -> Progress:
-        if self._console.is_terminal:
-            self._live.start()
+    def __enter__(self) -> SweepDisplay:
+        self._bar.start()
         return self
 
     def __exit__(
@@ -56,8 +58,7 @@ class Progress:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
+        self._bar.stop()
         self._console.print(self.line(), highlight=False, soft_wrap=True)
 
     def model(self, name: str, place: int, of: int, owed: int) -> None:
@@ -73,7 +74,9 @@ class Progress:
             self.counts.started = time.monotonic() - turn.seconds  # not while the pool started
         self.counts.turns += 1
         self.counts.tokens += turn.prompt_tokens + turn.completion_tokens
-        if not self._console.is_terminal and time.monotonic() > self._next_line:
+        if self._console.is_terminal:
+            self._bar.update(self._work, description=self.line())
+        elif time.monotonic() > self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_S
             self._console.print(self.line(), highlight=False, soft_wrap=True)
 
@@ -83,6 +86,7 @@ class Progress:
         self.counts.done += 1
         self.counts.errors += failed
         self.counts.cells_done += cell_done
+        self._bar.update(self._work, completed=self.counts.work_done)
 
     def line(self) -> str:
         """Everything in one line."""
@@ -93,15 +97,6 @@ class Progress:
             f"{c.turns / elapsed:.1f} turns/s  {c.tokens / elapsed:,.0f} tokens/s  "
             f"errors {c.errors}  left {self._left(elapsed)}"
         )
-
-    def panel(self) -> Table:
-        """The live panel: a bar of the work done above the line."""
-        table = Table.grid()
-        share = min(self.counts.work_done / self.counts.work, 1.0) if self.counts.work else 1.0
-        filled = round(share * 40)
-        table.add_row(f"[green]{'━' * filled}[/][dim]{'━' * (40 - filled)}[/] {share:4.0%}")
-        table.add_row(self.line())
-        return table
 
     def _left(self, elapsed: float) -> str:
         c = self.counts
