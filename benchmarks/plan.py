@@ -21,7 +21,7 @@ from serving.catalogue import ModelEntry, find_model
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.scoring import primary_metric
-from tasks.task import Task
+from tasks.task import Coordinates, Materials, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,4 +215,4 @@ def _try_each(
         indices = [(group[0], i) for i in range(group[0].samples)] + [(group[-1], 0)]
         task, tokenizer = tasks[name], tokenizers[fingerprint]
         for cell, index in indices:
-            task.sample(index, cell.length, seed=seed, tokenizer=tokenizer, corpora=corpora)
+            task.sample(Coordinates(index, cell.length, seed), Materials(tokenizer, corpora))

@@ -29,6 +29,7 @@ from core.rollout import failed, rollout
 from core.types import Answer, Failure, Method, Problem, Sample
 from serving.client import Client
 from tasks.scoring import Scores, scored
+from tasks.task import Coordinates, Materials
 
 log = logging.getLogger(__name__)
 
@@ -152,11 +153,8 @@ class _Run:
         cell, tokenizer = job.cell, self.model.tokenizer
         try:
             sample = self.plan.tasks[cell.task].sample(
-                job.index,
-                cell.length,
-                seed=self.plan.seed,
-                tokenizer=tokenizer,
-                corpora=self.plan.corpora,
+                Coordinates(job.index, cell.length, self.plan.seed),
+                Materials(tokenizer, self.plan.corpora),
             )
             if not sample.evidence:
                 return sample, (), None

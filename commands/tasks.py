@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from commands.flags import DONE, add_tokenizer, at_least, names, numbers
 from core.errors import UsageError
+from core.names import parse_name
 
 if TYPE_CHECKING:
     from core.types import Sample
@@ -101,7 +102,7 @@ def _add_depth(add: argparse.ArgumentParser) -> None:
 
 def _at_depth(task: str, depth: str | None) -> str:
     """The task's name with the depth as one of its settings."""
-    return task if depth is None else f"{task}{',' if '@' in task else '@'}depth={depth}"
+    return task if depth is None else str(parse_name(task).with_setting("depth", depth))
 
 
 def _add_sources(add: argparse.ArgumentParser) -> None:
@@ -125,15 +126,13 @@ def show(arguments: argparse.Namespace) -> int:
     from tasks.corpora.read import Corpora
     from tasks.output.show import describe
     from tasks.registry import find_task
+    from tasks.task import Coordinates, Materials
 
     task = find_task(_at_depth(arguments.task, arguments.depth))
     tokenizer = Tokenizer.load(arguments.tokenizer)
     sample = task.sample(
-        arguments.index,
-        arguments.length,
-        seed=arguments.seed,
-        tokenizer=tokenizer,
-        corpora=Corpora(arguments.data),
+        Coordinates(arguments.index, arguments.length, arguments.seed),
+        Materials(tokenizer, Corpora(arguments.data)),
     )
     marks = sys.stdout.isatty()
     for line in describe(sample, task.summary, tokenizer, arguments.chunk_tokens, marks=marks):
@@ -148,6 +147,7 @@ def export(arguments: argparse.Namespace) -> int:
     from tasks.output.export import export_samples
     from tasks.output.progress import Progress
     from tasks.registry import find_task
+    from tasks.task import Coordinates, Materials
 
     task = find_task(_at_depth(arguments.task, arguments.depth))
     tokenizer = Tokenizer.load(arguments.tokenizer)
@@ -157,7 +157,7 @@ def export(arguments: argparse.Namespace) -> int:
     def samples() -> Iterator[Sample]:
         for index in range(arguments.samples):
             yield task.sample(
-                index, arguments.length, seed=arguments.seed, tokenizer=tokenizer, corpora=corpora
+                Coordinates(index, arguments.length, arguments.seed), Materials(tokenizer, corpora)
             )
             progress.made(task.name, index + 1)
 

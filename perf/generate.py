@@ -48,6 +48,7 @@ from tasks.corpora.read import Corpora
 from tasks.haystack.measure import meter
 from tasks.registry import TASKS, find_task
 from tasks.ruler.words import lexicon
+from tasks.task import Coordinates, Materials
 
 LIMITS = {32_768: 0.10, 524_288: 0.03}
 """Length in tokens -> the most that generating may take of the encoder's time."""
@@ -123,7 +124,7 @@ class Bench:
 
     def make(self, name: str, length: int, index: int) -> Context:
         sample = find_task(name).sample(
-            index, length, seed=SEED, tokenizer=self.tokenizer, corpora=self.corpora
+            Coordinates(index, length, SEED), Materials(self.tokenizer, self.corpora)
         )
         return sample.problem.context
 

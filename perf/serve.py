@@ -24,6 +24,7 @@ from serving.client import Client, ClientOptions
 from serving.pool import Pool
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
+from tasks.task import Coordinates, Materials
 
 CHUNK = 512
 
@@ -31,7 +32,7 @@ CHUNK = 512
 def prompts(tokenizer: Tokenizer, count: int) -> list[Message]:
     """Memory turns over a needle haystack, each with another section."""
     sample = find_task("niah_multikey_2").sample(
-        0, CHUNK * (count + 2), seed=1, tokenizer=tokenizer, corpora=Corpora(None)
+        Coordinates(0, CHUNK * (count + 2), 1), Materials(tokenizer, Corpora(None))
     )
     sections = sample.problem.context.chunks(tokenizer, CHUNK)
     question = sample.problem.question

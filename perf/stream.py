@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from core.tokens import Tokenizer
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
+from tasks.task import Coordinates, Materials
 
 TASKS = ("niah_single_1", "niah_multikey_2", "ruler_hqa", "fiction_4hop")
 CHUNK_TOKENS = 5_000
@@ -102,7 +103,7 @@ def _measure(arguments: argparse.Namespace) -> None:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     started = time.perf_counter()
     sample = task.sample(
-        0, arguments.length, seed=0, tokenizer=tokenizer, corpora=Corpora(arguments.data)
+        Coordinates(0, arguments.length, 0), Materials(tokenizer, Corpora(arguments.data))
     )
     context = sample.problem.context
     if way == "stream":

@@ -1,13 +1,18 @@
 """All tasks, by name. Read top to bottom.
 
-Parameters can be changed with dataclasses.replace, or in a name: `niah_single_1@depth=0.25`.
+Parameters can be changed with dataclasses.replace, or in a name: `niah_single_1@depth=0.25`. A
+task from outside the project is an object in a user's file, named `my_tasks.py:TASK`.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import Field, fields, is_dataclass
+from typing import Any
 
 from core.errors import UsageError
+from core.names import Name, checked, not_known, parse_name
+from core.outside import is_outside, load_outside
 from tasks.fiction.fiction import Fiction
 from tasks.questions.documents import DocumentQuestions
 from tasks.questions.longbench import PROMPTS, LongBench
@@ -99,52 +104,45 @@ _ALL: tuple[Task, ...] = (
 )
 
 
-class _Tasks(dict[str, Task]):
-    """Tasks by name. A name may go on with other settings: `vt@depth=0.5,form=ruler`. It keeps
-    the task's own name in the seed, so that a sample is the same at every depth."""
+TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 
-    def __missing__(self, name: str) -> Task:
-        base, _, settings = name.partition("@")
-        if base not in self or not settings:
-            raise UsageError(f"no task {name!r}; there are: {', '.join(self)}")
-        return _with_settings(self[base], name, settings)
-
-
-def _with_settings(task: Task, name: str, settings: str) -> Task:
-    from pydantic import TypeAdapter, ValidationError
-
-    values: dict[str, object] = {
-        field.name: getattr(task, field.name)
-        for field in fields(task)  # type: ignore[arg-type]
-    }
-    given: set[str] = set()
-    for setting in settings.split(","):
-        key, _, value = setting.partition("=")
-        if key in given:
-            raise UsageError(f"task {name!r}: {key} is given twice")
-        given.add(key)
-        if key not in values or key in ("name", "summary"):
-            known = ", ".join(key for key in values if key not in ("name", "summary"))
-            raise UsageError(f"task {name!r}: no setting {key!r}; there are: {known}")
-        values[key] = value
-    try:
-        made: Task = TypeAdapter(type(task)).validate_python(values)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        raise UsageError(
-            f"task {name!r}: {wrong['loc'][0]} is {wrong['input']!r}: {wrong['msg']}"
-        ) from error
-    return made
-
-
-TASKS: dict[str, Task] = _Tasks({task.name: task for task in _ALL})
+FIXED = ("name", "summary")
+"""Fields of a task that are no settings: a task keeps its own name, which is part of the seed, so
+that a sample is the same at every depth."""
 
 
 def find_task(name: str) -> Task:
-    """The task of that name, with the settings that the name goes on with, if any.
+    """The task of that name: one of TASKS, or an object of a user's file (`my_tasks.py:TASK`),
+    with the settings that the name goes on with, if any (`vt@hops=2,depth=0.5`).
 
     Raises:
         UsageError: there is none, or a setting is unknown or wrong; the text lists those
             there are.
     """
-    return TASKS[name]
+    parsed = parse_name(name)
+    task = _outside(parsed.base) if is_outside(parsed.base) else TASKS.get(parsed.base)
+    if task is None:
+        raise UsageError(f"task {not_known(parsed.base, TASKS)}")
+    return _with_settings(task, parsed) if parsed.settings else task
+
+
+def _outside(base: str) -> Task:
+    task = load_outside(base)
+    if isinstance(task, type) or not isinstance(task, Task):
+        raise UsageError(
+            f"task {base}: got {task!r:.80}, expected an object with all that tasks.task.Task has"
+        )
+    return task
+
+
+def _with_settings(task: Task, name: Name) -> Task:
+    values = {field.name: getattr(task, field.name) for field in _fields(task)}
+    known = [field for field in values if field not in FIXED]
+    for key in name.settings:
+        if key not in known:
+            raise UsageError(f"task {name}: setting {not_known(key, known)}")
+    return checked(type(task), {**values, **name.settings}, f"task {name}")
+
+
+def _fields(task: Task) -> Sequence[Field[Any]]:
+    return fields(task) if is_dataclass(task) else ()

@@ -12,8 +12,8 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from core.errors import UsageError
 from core.tokens import Tokenizer
@@ -31,6 +31,27 @@ LATER = (("depth", None), ("near_misses", 0.0), ("published", False))
 """Settings that tasks did not always have, unset."""
 
 
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """Which sample of a task: number `index` (from 0) of the cell of that length and seed.
+
+    `length`: tokens of RULER's whole prompt, answer prefix included, and of the reply budget.
+    """
+
+    index: int
+    length: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Materials:
+    """What samples are made with: the tokenizer that measures them, and the public corpora."""
+
+    tokenizer: Tokenizer
+    corpora: Corpora
+
+
+@runtime_checkable
 class Task(Protocol):
     """A task makes samples of any length. Frozen: another setting is another task.
 
@@ -56,12 +77,10 @@ class Task(Protocol):
 
     def __hash__(self) -> int: ...
 
-    def sample(
-        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Sample:
-        """Sample number `index` (from 0) of the cell.
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
+        """The sample at these coordinates.
 
-        `length`: tokens of RULER's whole prompt, answer prefix included, plus
+        `at.length`: tokens of RULER's whole prompt, answer prefix included, plus
         `generation_tokens`. The sample never exceeds it, and falls short of it by less than
         one haystack unit (a line, a word of essay, a document), or by whole steps of them
         with `published` (see `tasks.haystack.published_cells`).
@@ -90,39 +109,32 @@ def check_depth(name: str, depth: float | None) -> None:
         raise UsageError(f"{name}: depth {depth}, expected 0 (the beginning) to 1 (the end)")
 
 
-def sample_rng(
-    task: str, parameters: Mapping[str, Json], length: int, seed: int, index: int
-) -> random.Random:
+def sample_rng(task: Task, at: Coordinates) -> random.Random:
     """The sample's own random generator. It does not depend on the depth, so that a sample
     has the same needles and the same question at all depths."""
-    if index < 0:
-        raise UsageError(f"sample index: got {index}, expected 0 or more")
-    return random.Random(_seed(task, parameters, length, seed, index))
+    if at.index < 0:
+        raise UsageError(f"sample index: got {at.index}, expected 0 or more")
+    return random.Random(seed_of(task.name, task.parameters, at.length, at.seed, at.index))
 
 
-def cell_seed(task: str, parameters: Mapping[str, Json], length: int, seed: int) -> int:
+def cell_seed(task: Task, at: Coordinates) -> int:
     """Seed of what all samples of a cell share, at all depths."""
-    return _seed(task, parameters, length, seed)
+    return seed_of(task.name, task.parameters, at.length, at.seed)
 
 
-def _seed(task: str, parameters: Mapping[str, Json], *rest: int) -> int:
+def seed_of(name: str, parameters: Mapping[str, Json], *numbers: int) -> int:
+    """A seed made of all of these but the depth."""
     settings = {k: v for k, v in parameters.items() if k != "depth"}
-    return int(_digest([GENERATION, task, settings, *rest]), 16)
+    return int(_digest([GENERATION, name, settings, *numbers]), 16)
 
 
-def sample_id(
-    task: str,
-    parameters: Mapping[str, Json],
-    length: int,
-    seed: int,
-    index: int,
-    materials: Mapping[str, str],
-) -> str:
+def sample_id(task: Task, at: Coordinates, sources: Mapping[str, str]) -> str:
     """Content hash of a sample: 64 hexadecimal digits.
 
-    `materials`: name -> SHA-256 of what the bytes depend on (tokenizer, corpora).
+    `sources`: name -> SHA-256 of what the bytes depend on besides (tokenizer, corpora).
     """
-    return _digest([GENERATION, task, dict(parameters), length, seed, index, dict(materials)])
+    parameters = dict(task.parameters)
+    return _digest([GENERATION, task.name, parameters, at.length, at.seed, at.index, dict(sources)])
 
 
 def _digest(value: Sequence[object]) -> str:

@@ -21,6 +21,7 @@ from core.types import GREEDY, Json, Method, Sample, Sampling, Trajectory
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.scoring import score
+from tasks.task import Coordinates, Materials
 from training.rl.engines.engine import Job, run_rollouts
 from training.rl.engines.torch_engine import TorchEngine
 
@@ -76,7 +77,7 @@ def measure(
         method = methods[cell.method](tokenizer)
         task = find_task(cell.task)
         samples = [
-            task.sample(index, cell.length, seed=seed, tokenizer=tokenizer, corpora=Corpora())
+            task.sample(Coordinates(index, cell.length, seed), Materials(tokenizer, Corpora()))
             for index in range(cell.samples)
         ]
         jobs = [Job(sample, method, (seed, sample.index)) for sample in samples]

@@ -36,9 +36,7 @@ import numpy as np
 
 from core.context import Context
 from core.errors import UsageError
-from core.tokens import Tokenizer
 from core.types import Evidence, Json, Match, Problem, Sample
-from tasks.corpora.read import Corpora
 from tasks.fiction.names import KINDS
 from tasks.fiction.prose import (
     NumberedStories,
@@ -53,7 +51,7 @@ from tasks.fiction.world import SIZE, Ints, World, code_of, world_of
 from tasks.haystack.measure import Meter, meter, too_short
 from tasks.questions.documents import AFTER, ANSWER_PREFIX, BEFORE, INSTRUCTION, heading
 from tasks.scoring import ANY, GoldScorer
-from tasks.task import sample_id, sample_rng
+from tasks.task import Coordinates, Materials, sample_id, sample_rng, seed_of
 
 MOST_HOPS = 6
 
@@ -98,17 +96,16 @@ class Fiction:
     def parameters(self) -> Mapping[str, Json]:
         return {k: v for k, v in asdict(self).items() if k not in ("name", "summary")}
 
-    def sample(
-        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Sample:
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
         """See `tasks.task.Task.sample`. Unit: a document.
 
         Raises:
             UsageError: besides, if `documents` is less than the gold ones, or more than the
                 world has.
         """
-        parameters = self.parameters
-        rng = sample_rng(self.name, parameters, length, seed, index)
+        index, length, seed = at.index, at.length, at.seed
+        tokenizer = materials.tokenizer
+        rng = sample_rng(self, at)
         world = world_of(seed)
         question = self._question(world, seed, index)
         measure = meter(tokenizer)
@@ -120,9 +117,9 @@ class Fiction:
             raise too_short(self.name, length, length - room + tokens, tokenizer)
         order, places = self._arrange(rng, len(chosen), len(question.golds))
         newlines = measure.line(".\n\n") - measure.count(".")
-        materials = {"tokenizer": tokenizer.fingerprint, "fiction": forms().fingerprint}
+        sources = {"tokenizer": tokenizer.fingerprint, "fiction": forms().fingerprint}
         return Sample(
-            id=sample_id(self.name, parameters, length, seed, index, materials),
+            id=sample_id(self, at, sources),
             task=self.name,
             index=index,
             problem=Problem(
@@ -149,7 +146,7 @@ class Fiction:
 
     def _question(self, world: World, seed: int, index: int) -> FictionQuestion:
         shape: dict[str, Json] = {"hops": list(self.hops), "comparisons": self.comparisons}
-        rng = sample_rng("fiction", shape, 0, seed, index)
+        rng = random.Random(seed_of("fiction", shape, 0, seed, index))
         hops = rng.choice(self.hops)
         return draw_question(world, rng, hops, compares=rng.random() < self.comparisons)
 

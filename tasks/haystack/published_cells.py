@@ -25,7 +25,7 @@ from typing import Any
 from core.tokens import Tokenizer
 from core.types import Sample
 from tasks.corpora.read import Corpora
-from tasks.task import Task, cell_seed
+from tasks.task import Coordinates, Materials, Task, cell_seed
 
 SHORT = 4096
 """Below so many tokens some generators take other numbers."""
@@ -74,7 +74,7 @@ def published_cell(
     `make`: the `sample` of the task's family; the task's own may number samples otherwise, as that
     of `TrainingQuestions` does. `units`: finds their number in a sample's meta.
     """
-    order_seed = cell_seed(task.name, task.parameters, length, seed)
+    order_seed = cell_seed(task, Coordinates(index, length, seed))
     if index == 0:
         return Cell(step, end=end, order_seed=order_seed)
     first = _first_meta(make, task, length, seed, tokenizer, corpora)
@@ -90,4 +90,4 @@ def _first_meta(
     tokenizer: Tokenizer,
     corpora: Corpora,
 ) -> Meta:
-    return make(task, 0, length, seed=seed, tokenizer=tokenizer, corpora=corpora).meta
+    return make(task, Coordinates(0, length, seed), Materials(tokenizer, corpora)).meta

@@ -31,7 +31,7 @@ from tasks.corpora.read import Corpora
 from tasks.output.export import beside, export_samples
 from tasks.output.progress import Progress
 from tasks.registry import find_task
-from tasks.task import GENERATION
+from tasks.task import GENERATION, Coordinates, Materials
 
 MANIFEST = "manifest.json"
 ENDINGS = {"index": ".jsonl", "ruler": ".jsonl", "memagent": ".json", "datasets": ""}
@@ -140,7 +140,7 @@ def _make(making: Making, cell: Cell, progress: Progress | None = None) -> Made:
             if progress:
                 progress.made(cell.name, index)
             sample = task.sample(
-                index, cell.length, seed=making.seed, tokenizer=tokenizer, corpora=corpora
+                Coordinates(index, cell.length, making.seed), Materials(tokenizer, corpora)
             )
             yield sample
             counted = sample.meta.get("context_tokens")
@@ -160,7 +160,7 @@ def _try_each(making: Making, cells: Sequence[Cell]) -> None:
     for name, of_task in lengths.items():
         for length in sorted({min(of_task), max(of_task)}):
             find_task(name).sample(
-                0, length, seed=making.seed, tokenizer=tokenizer, corpora=corpora
+                Coordinates(0, length, making.seed), Materials(tokenizer, corpora)
             )
 
 

@@ -30,20 +30,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from core.context import Context
 from core.errors import UsageError
-from core.tokens import Tokenizer
 from core.types import Evidence, Json, Match, Problem, Sample
-from tasks.corpora.read import Corpora, Pool, Question
+from tasks.corpora.read import Pool, Question
 from tasks.haystack.lines import LazyLines
 from tasks.haystack.measure import Meter, meter, too_short
 from tasks.haystack.published_cells import Cell, published_cell
 from tasks.questions.drawn_documents import documents_within, fill_with_documents, take_documents
 from tasks.scoring import ANY, GoldScorer
-from tasks.task import check_depth, parameters_of, sample_id, sample_rng
+from tasks.task import Coordinates, Materials, check_depth, parameters_of, sample_id, sample_rng
 
 ONLY_ANSWER = "Only give me the answer and do not output any other words."
 INSTRUCTION = "Answer the question based on the given documents."
@@ -125,15 +124,15 @@ class DocumentQuestions:
     def parameters(self) -> Mapping[str, Json]:
         return parameters_of(self)
 
-    def sample(
-        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Sample:
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
         """See `tasks.task.Task.sample`. Unit: a document.
 
         Raises:
             UsageError: besides, if there is no question `index`, or the corpus is used up.
         """
-        rng = sample_rng(self.name, self.parameters, length, seed, index)
+        index, length, seed = at.index, at.length, at.seed
+        tokenizer, corpora = materials.tokenizer, materials.corpora
+        rng = sample_rng(self, at)
         pool = corpora.questions(self.corpus)
         question = self._question(pool, index)
         after = AFTER + question.question
@@ -143,7 +142,7 @@ class DocumentQuestions:
         # Drawn first: where the documents stand does not depend on how many were looked at.
         places_rng = random.Random(rng.getrandbits(128))
         if self.same_places or self.published:
-            places_rng = sample_rng(self.name, self.parameters, length, seed, 0)
+            places_rng = sample_rng(self, replace(at, index=0))
         cell = Cell()
         if self.published and self.documents is None:
             cell = published_cell(
@@ -165,13 +164,13 @@ class DocumentQuestions:
         place_of = {document: place for place, document in enumerate(order)}
         end = pieces[-1].rstrip()
         newlines = measure.line_once(pieces[-1] + "\n\n") - measure.count_once(end)
-        materials = {
+        sources = {
             "tokenizer": tokenizer.fingerprint,
             self.corpus: pool.fingerprint,
             "filling": FILLING,
         }
         return Sample(
-            id=sample_id(self.name, self.parameters, length, seed, index, materials),
+            id=sample_id(self, at, sources),
             task=self.name,
             index=index,
             problem=Problem(

@@ -34,11 +34,10 @@ from typing import Any, ClassVar
 
 from core.context import Context
 from core.errors import UsageError
-from core.tokens import Tokenizer
 from core.types import Json, Match, Problem, Sample
-from tasks.corpora.read import Corpora, Source, json_items
+from tasks.corpora.read import Source, json_items
 from tasks.scoring import GoldScorer, Scorer
-from tasks.task import sample_id
+from tasks.task import Coordinates, Materials, sample_id
 
 FOLDERS = ("longbench", "longbench/data")
 MAX_MEMBER_BYTES = 1 << 28
@@ -224,15 +223,14 @@ class LongBench:
     def parameters(self) -> Mapping[str, Json]:
         return {"data_set": self.data_set}
 
-    def sample(
-        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Sample:
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
         """Question `index` of the set, whatever the length, the seed and the tokenizer.
 
         Raises:
             UsageError: there is no such question.
             DataMissing: the set's file is not there.
         """
+        index, corpora = at.index, materials.corpora
         data = corpora.read(
             f"longbench_{self.data_set}",
             (f"{self.data_set}.jsonl", "data.zip"),
@@ -249,7 +247,7 @@ class LongBench:
         after = prompt.after.replace("{input}", item.input)
         body, _, prefix = after.rpartition("\n")
         return Sample(
-            id=sample_id(self.name, self.parameters, 0, 0, index, {"longbench": data.fingerprint}),
+            id=sample_id(self, Coordinates(index, 0, 0), {"longbench": data.fingerprint}),
             task=self.name,
             index=index,
             problem=Problem(Context(item.context.split("\n"), "\n"), body.strip()),

@@ -21,13 +21,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from core.context import Context
 from core.errors import DataMissing, UsageError
-from core.tokens import Tokenizer
 from core.types import Evidence, Json, Match, Problem, Sample
 from tasks.corpora.read import Corpora, Pool, Question, Source, json_items
 from tasks.questions.documents import (
@@ -39,7 +38,7 @@ from tasks.questions.documents import (
     heading,
 )
 from tasks.scoring import ANY, GoldScorer
-from tasks.task import sample_id
+from tasks.task import Coordinates, Materials, sample_id
 
 FOLDERS = ("", "published")
 
@@ -139,9 +138,7 @@ class PublishedQuestions:
     def parameters(self) -> Mapping[str, Json]:
         return {"generation_tokens": self.generation_tokens}
 
-    def sample(
-        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Sample:
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
         """Question `index` of the file for `length`, whatever the seed and the tokenizer.
 
         Raises:
@@ -149,6 +146,7 @@ class PublishedQuestions:
                 numbers of an index file refer to.
             DataMissing: the file is not there, or HotpotQA's for an index file.
         """
+        index, length, corpora = at.index, at.length, materials.corpora
         file = self._file(length, corpora)
         if not 0 <= index < len(file.items):
             raise UsageError(
@@ -159,12 +157,12 @@ class PublishedQuestions:
         pool, known = _pool_and_question(self.name, file, item, corpora)
         pieces = NumberedDocuments(pool, item.order)
         golds, evidence = _facts(pieces, known, corpora)
-        materials = {"published": file.fingerprint}
+        sources = {"published": file.fingerprint}
         if file.pool is None:
-            materials["hotpotqa"] = pool.fingerprint
+            sources["hotpotqa"] = pool.fingerprint
         return Sample(
             # Seed and tokenizer shape nothing, and are no part of the id.
-            id=sample_id(self.name, self.parameters, length, 0, index, materials),
+            id=sample_id(self, replace(at, seed=0), sources),
             task=self.name,
             index=index,
             problem=Problem(Context(pieces, "\n\n"), item.question),

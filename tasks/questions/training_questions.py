@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.errors import DataMissing, UsageError
-from core.tokens import Tokenizer
 from core.types import Sample
 from tasks.corpora.read import Corpora, Pool, Source
 from tasks.questions.documents import DocumentQuestions
+from tasks.task import Coordinates, Materials
 
 TRAINING_QUESTIONS = 32_768
 
@@ -43,9 +43,7 @@ class TrainingQuestions(DocumentQuestions):
 
     questions: str | None = None
 
-    def sample(
-        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Sample:
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
         """See `tasks.task.Task.sample`; any index. The sample's own is the question's number in
         the training file.
 
@@ -53,11 +51,11 @@ class TrainingQuestions(DocumentQuestions):
             DataMissing: besides, if the file of kept questions is not there.
             UsageError: besides, if that file is none, or is of another training file.
         """
+        corpora = materials.corpora
         numbers = self._numbers(corpora.hotpotqa_train(), corpora)
-        number = numbers[index % len(numbers)]
-        return DocumentQuestions.sample(  # slots rebuild the class, which super() cannot follow
-            self, number, length, seed=seed, tokenizer=tokenizer, corpora=corpora
-        )
+        number = numbers[at.index % len(numbers)]
+        # Slots rebuild the class, which super() cannot follow.
+        return DocumentQuestions.sample(self, replace(at, index=number), materials)
 
     def _numbers(self, pool: Pool, corpora: Corpora) -> Sequence[int]:
         """The training set: numbers of questions in the file."""

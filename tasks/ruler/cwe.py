@@ -44,7 +44,7 @@ from tasks.haystack.remembered import RememberedCounts
 from tasks.ruler.wordlists import Numbers, WordList, numbering_tokens, shuffled, shuffled_before
 from tasks.ruler.words import lexicon
 from tasks.scoring import ALL, GoldScorer
-from tasks.task import parameters_of, sample_id, sample_rng
+from tasks.task import Coordinates, Materials, parameters_of, sample_id, sample_rng
 
 INSTRUCTION = (
     "Below is a numbered list of words. In these words, some appear more often than others. "
@@ -109,15 +109,15 @@ class CommonWords:
     def parameters(self) -> Mapping[str, Json]:
         return parameters_of(self)
 
-    def sample(
-        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Sample:
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
         """See `tasks.task.Task.sample`. Unit: an entry of the list.
 
         Raises:
             UsageError: besides, if the lists have too few words.
         """
-        rng = sample_rng(self.name, self.parameters, length, seed, index)
+        index, length, seed = at.index, at.length, at.seed
+        tokenizer, corpora = materials.tokenizer, materials.corpora
+        rng = sample_rng(self, at)
         cell = self._cell(index, length, seed, tokenizer, corpora) if self.published else Cell()
         ask, prefix = ASK.format(common=self.common), ANSWER_PREFIX.format(common=self.common)
         before = INSTRUCTION + "\n"
@@ -126,9 +126,9 @@ class CommonWords:
         measure = meter(tokenizer)
         around = measure.line_once(before) + measure.count(ask + prefix)
         hay = self._fill(rng, length, around, cell, measure, corpora)
-        materials = {"tokenizer": tokenizer.fingerprint, "words": hay.words.fingerprint}
+        sources = {"tokenizer": tokenizer.fingerprint, "words": hay.words.fingerprint}
         return Sample(
-            id=sample_id(self.name, self.parameters, length, seed, index, materials),
+            id=sample_id(self, at, sources),
             task=self.name,
             index=index,
             problem=Problem(Context(hay.pieces, " "), f"{INSTRUCTION} {ask}"),

@@ -45,7 +45,7 @@ from tasks.haystack.measure import Meter, meter, too_short
 from tasks.haystack.published_cells import Cell, published_cell
 from tasks.ruler.wordlists import Numbers, WordList, shuffled, shuffled_before
 from tasks.scoring import ALL, GoldScorer
-from tasks.task import parameters_of, sample_id, sample_rng
+from tasks.task import Coordinates, Materials, parameters_of, sample_id, sample_rng
 
 INSTRUCTION = (
     "Read the following coded text and track the frequency of each coded word. Find the three "
@@ -113,19 +113,19 @@ class FrequentWords:
     def parameters(self) -> Mapping[str, Json]:
         return parameters_of(self)
 
-    def sample(
-        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Sample:
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
         """See `tasks.task.Task.sample`. Unit: a coded word."""
-        rng = sample_rng(self.name, self.parameters, length, seed, index)
+        index, length, seed = at.index, at.length, at.seed
+        tokenizer, corpora = materials.tokenizer, materials.corpora
+        rng = sample_rng(self, at)
         measure = meter(tokenizer)
         around = measure.count(INSTRUCTION) + measure.count(ASK + ANSWER_PREFIX)
         cell = self._cell(index, length, seed, tokenizer, corpora) if self.published else Cell()
         hay = self._fill(rng, length, around, cell, measure)
         first = hay.pieces.line(0).partition(" ")[0]
-        materials = {"tokenizer": tokenizer.fingerprint}
+        sources = {"tokenizer": tokenizer.fingerprint}
         return Sample(
-            id=sample_id(self.name, self.parameters, length, seed, index, materials),
+            id=sample_id(self, at, sources),
             task=self.name,
             index=index,
             problem=Problem(Context(hay.pieces, " "), f"{INSTRUCTION} {ASK}"),

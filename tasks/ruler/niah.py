@@ -48,7 +48,7 @@ from tasks.ruler.needles import (
 )
 from tasks.ruler.words import lexicon
 from tasks.scoring import ALL, GoldScorer
-from tasks.task import check_depth, parameters_of, sample_id, sample_rng
+from tasks.task import Coordinates, Materials, check_depth, parameters_of, sample_id, sample_rng
 
 MAGIC = {
     False: "Some special magic {kind} are hidden within the following text. "
@@ -152,11 +152,11 @@ class Niah:
     def parameters(self) -> Mapping[str, Json]:
         return parameters_of(self)
 
-    def sample(
-        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Sample:
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
         """See `tasks.task.Task.sample`. Unit: a noise line, a needle line, a word of essay."""
-        rng = sample_rng(self.name, self.parameters, length, seed, index)
+        index, length, seed = at.index, at.length, at.seed
+        tokenizer, corpora = materials.tokenizer, materials.corpora
+        rng = sample_rng(self, at)
         cell = self._cell(index, length, seed, tokenizer, corpora) if self.published else Cell()
         needles, asked = self._draw_needles(rng)
         asked_keys = [needles[i].key for i in asked[:: self.values]]
@@ -169,11 +169,11 @@ class Niah:
         hay = self._fill(rng, needles, asked[0], room, cell, measure, corpora)
         if (least := around + hay.tokens + self.generation_tokens) > length:
             raise too_short(self.name, length, least, tokenizer)
-        materials = {"tokenizer": tokenizer.fingerprint, "words": lexicon().fingerprint}
+        sources = {"tokenizer": tokenizer.fingerprint, "words": lexicon().fingerprint}
         if self.haystack == "essay":
-            materials["essays"] = corpora.essays().fingerprint
+            sources["essays"] = corpora.essays().fingerprint
         return Sample(
-            id=sample_id(self.name, self.parameters, length, seed, index, materials),
+            id=sample_id(self, at, sources),
             task=self.name,
             index=index,
             problem=Problem(Context(hay.pieces, hay.separator), frame.question),

@@ -30,14 +30,12 @@ from typing import ClassVar, Literal
 
 from core.context import Context
 from core.errors import UsageError
-from core.tokens import Tokenizer
 from core.types import Evidence, Json, Match, Problem, Sample
-from tasks.corpora.read import Corpora
 from tasks.haystack.lines import NOISE, Inserted, Repeated, insertion_points
 from tasks.haystack.measure import Meter, edge_tokens, meter, too_short
 from tasks.haystack.published_cells import Cell, published_cell
 from tasks.scoring import ALL, GoldScorer
-from tasks.task import check_depth, parameters_of, sample_id, sample_rng
+from tasks.task import Coordinates, Materials, check_depth, parameters_of, sample_id, sample_rng
 
 INSTRUCTION = "Memorize and track the chain(s) of variable assignment hidden in the following text."
 ASK = "Question: Find all variables that are assigned the value {value} in the text above."
@@ -117,11 +115,11 @@ class VariableTracking:
     def parameters(self) -> Mapping[str, Json]:
         return parameters_of(self)
 
-    def sample(
-        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Sample:
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
         """See `tasks.task.Task.sample`. Unit: a noise line."""
-        rng = sample_rng(self.name, self.parameters, length, seed, index)
+        index, length, seed = at.index, at.length, at.seed
+        tokenizer, corpora = materials.tokenizer, materials.corpora
+        rng = sample_rng(self, at)
         cell = Cell()
         if self.published:
             make = VariableTracking.sample
@@ -143,14 +141,7 @@ class VariableTracking:
         if hay.tokens > room:
             raise too_short(self.name, length, length - room + hay.tokens, tokenizer)
         return Sample(
-            id=sample_id(
-                self.name,
-                self.parameters,
-                length,
-                seed,
-                index,
-                {"tokenizer": tokenizer.fingerprint},
-            ),
+            id=sample_id(self, at, {"tokenizer": tokenizer.fingerprint}),
             task=self.name,
             index=index,
             problem=Problem(

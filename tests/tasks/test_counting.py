@@ -17,6 +17,7 @@ from tasks.corpora.read import Corpora
 from tasks.questions.drawn_documents import DocumentCosts, _remembered
 from tasks.registry import find_task
 from tasks.ruler.cwe import WordCosts, _word_tokens, plain_words
+from tasks.task import Coordinates, Materials
 from tests.conftest import ROOT
 
 POCKET = str(ROOT / "checkpoints" / "pocket-base")
@@ -45,7 +46,7 @@ def make_samples(data: Path) -> None:
     _word_tokens.cache_clear()
     tokenizer, corpora = Tokenizer.load(POCKET), Corpora(data)
     for name, length in SAMPLES:
-        find_task(name).sample(1, length, seed=1, tokenizer=tokenizer, corpora=corpora)
+        find_task(name).sample(Coordinates(1, length, 1), Materials(tokenizer, corpora))
 
 
 def test_samples_find_all_counts_there(

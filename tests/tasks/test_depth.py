@@ -14,6 +14,7 @@ from core.tokens import Tokenizer
 from core.types import Sample
 from tasks.corpora.read import Corpora
 from tasks.registry import TASKS, find_task
+from tasks.task import Coordinates, Materials
 
 WITH_DEPTH = [
     name
@@ -29,7 +30,7 @@ NEAR = 0.05
 def make(name: str, depth: float, index: int, tokenizer: Tokenizer, corpora: Corpora) -> Sample:
     task: Any = replace(TASKS[name], depth=depth)  # type: ignore[type-var]
     length = 7_500 if name == "qa_1" else 20_000
-    sample: Sample = task.sample(index, length, seed=3, tokenizer=tokenizer, corpora=corpora)
+    sample: Sample = task.sample(Coordinates(index, length, 3), Materials(tokenizer, corpora))
     left = length - task.generation_tokens - int(str(sample.meta["prompt_tokens"]))
     assert 0 <= left < 400
     return sample
@@ -130,8 +131,8 @@ def test_the_flag_is_the_setting(tmp_path: Path, capsys: pytest.CaptureFixture[s
     [
         ("vt", "2", "depth 2.0, expected 0"),
         ("vt", "-0.5", "depth -0.5, expected 0"),
-        ("vt", "deep", "depth is 'deep'"),
-        ("cwe", "0.5", "no setting 'depth'; there are: common"),
+        ("vt", "deep", "depth: got 'deep'"),
+        ("cwe", "0.5", "setting 'depth' is not known; there are: common"),
         ("vt@depth=0.5", "0.2", "given twice"),
     ],
 )
@@ -148,12 +149,12 @@ def test_a_wrong_depth_is_told_as_in_a_name(
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("nothing@depth=0.5", "no task"),
-        ("vt@", "no task"),
-        ("vt@deep=1", "no setting 'deep'; there are: chains, hops"),
-        ("vt@name=x", "no setting 'name'"),
-        ("vt@hops=two", "hops is 'two'"),
-        ("vt@form=other", "form is 'other'"),
+        ("nothing@depth=0.5", "task 'nothing' is not known"),
+        ("vt@", "expected setting=value"),
+        ("vt@deep=1", "setting 'deep' is not known; did you mean depth"),
+        ("vt@name=x", "setting 'name' is not known"),
+        ("vt@hops=two", "hops: got 'two'"),
+        ("vt@form=other", "form: got 'other'"),
         ("vt@hops=0", "at least one of each"),
         ("niah_single_1@depth=2", "expected 0"),
         ("vt@depth=0.2,hops=2,depth=0.5", "depth is given twice"),

@@ -15,7 +15,7 @@ from core.types import Sample
 from tasks.corpora.read import Corpora
 from tasks.registry import TASKS, find_task
 from tasks.scoring import score
-from tasks.task import Task
+from tasks.task import Coordinates, Materials, Task
 
 GIVEN = ("ruler_hqa_files", "longbench_", "ruler_hqa_train")
 MADE = [name for name in TASKS if not name.startswith(GIVEN)]
@@ -26,7 +26,7 @@ COUNTED = ("cwe", "fwe")
 
 
 def make(name: str, index: int, length: int, tokenizer: Tokenizer, corpora: Corpora) -> Sample:
-    return TASKS[name].sample(index, length, seed=3, tokenizer=tokenizer, corpora=corpora)
+    return TASKS[name].sample(Coordinates(index, length, 3), Materials(tokenizer, corpora))
 
 
 def whole_prompt(sample: Sample) -> str:
@@ -86,7 +86,7 @@ def test_gold_scores_one_and_a_wrong_answer_zero(
     task: Task = TASKS[name]
     if name.endswith("_published"):
         task = replace(task, documents=12)
-    sample = task.sample(0, length, seed=3, tokenizer=byte_tokenizer, corpora=corpora)
+    sample = task.sample(Coordinates(0, length, 3), Materials(byte_tokenizer, corpora))
     assert sample.match == task.match
     for said, value in ((", ".join(sample.golds), 1.0), ("zzz", 0.0)):
         verdicts = score(f"Therefore, the answer is {said}.", said, sample.golds, sample.match)
@@ -115,7 +115,7 @@ def test_every_setting_gives_another_id(
 ) -> None:
     task = find_task("niah_single_1")
     ids = {
-        t.sample(i, n, seed=s, tokenizer=k, corpora=corpora).id
+        t.sample(Coordinates(i, n, s), Materials(k, corpora)).id
         for t in (task, replace(task, keys=2), replace(task, generation_tokens=64))
         for i in (0, 1)
         for n in (4_000, 4_001)

@@ -22,7 +22,7 @@ from tasks.questions.documents import DocumentQuestions
 from tasks.questions.drawn_documents import MOST_PASSED_OVER, _drawn
 from tasks.registry import TASKS
 from tasks.ruler.niah import Niah
-from tasks.task import sample_rng
+from tasks.task import Coordinates, Materials, sample_rng
 from tests.conftest import SHARED
 from tests.tasks.test_every_task import BY_TOKENS, MADE, whole_prompt
 
@@ -37,7 +37,7 @@ DOCUMENT_TASKS = [
 def make(
     name: str, index: int, length: int, tokenizer: Tokenizer, corpora: Corpora, seed: int = SEED
 ) -> Sample:
-    return TASKS[name].sample(index, length, seed=seed, tokenizer=tokenizer, corpora=corpora)
+    return TASKS[name].sample(Coordinates(index, length, seed), Materials(tokenizer, corpora))
 
 
 def room_left(sample: Sample, length: int, tokenizer: Tokenizer) -> int:
@@ -98,7 +98,7 @@ def check_filling(sample: Sample, length: int, tokenizer: Tokenizer, corpora: Co
     left = room_left(sample, length, tokenizer)
     pool = corpora.hotpotqa() if task.corpus == "hotpotqa" else corpora.squad()
     question = pool.questions[sample.index]
-    rng = sample_rng(task.name, task.parameters, length, SEED, sample.index)
+    rng = sample_rng(task, Coordinates(sample.index, length, SEED))
     rng.getrandbits(128)
 
     def cost(number: int, document: int) -> int:

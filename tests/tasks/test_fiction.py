@@ -26,6 +26,7 @@ from tasks.fiction.questions import ASKED, COMPARED, NAMED, NOUNS, draw_question
 from tasks.fiction.world import RELATIONS, SIZE, Entity, World, _mix, code_of, world_of
 from tasks.registry import TASKS
 from tasks.ruler.words import lexicon
+from tasks.task import Coordinates, Materials
 
 MIXED = TASKS["fiction_mixed"]
 assert isinstance(MIXED, Fiction)
@@ -38,7 +39,7 @@ Facts = Mapping[tuple[str, str], Mapping[str, str]]
 def make(
     index: int, length: int, tokenizer: Tokenizer, seed: int = 0, task: Fiction = MIXED
 ) -> Sample:
-    return task.sample(index, length, seed=seed, tokenizer=tokenizer, corpora=NO_CORPORA)
+    return task.sample(Coordinates(index, length, seed), Materials(tokenizer, NO_CORPORA))
 
 
 # -- a reader that knows English sentences and nothing else --------------------------------------

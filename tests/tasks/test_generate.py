@@ -18,6 +18,7 @@ from tasks.output import generate as generating
 from tasks.output.generate import Cell, Making, generate
 from tasks.output.progress import Progress
 from tasks.registry import find_task
+from tasks.task import Coordinates, Materials
 from tests.conftest import ROOT
 
 POCKET = str(ROOT / "checkpoints" / "pocket-base")
@@ -70,7 +71,7 @@ def test_a_line_of_the_index_tells_the_sample_that_is_made_alone(
         for index, line in reversed(list(enumerate(lines))):
             row = json.loads(line)
             sample = find_task(cell.task).sample(
-                index, cell.length, seed=7, tokenizer=pocket, corpora=Corpora(corpora.data_dir)
+                Coordinates(index, cell.length, 7), Materials(pocket, Corpora(corpora.data_dir))
             )
             text = sample.problem.context.text().encode()
             assert row["id"] == sample.id
@@ -162,11 +163,11 @@ def test_the_command_makes_a_suite(
     assert run.main([*words, "--tasks", "cwe"]) == 2
     assert "no cell has one of these" in capsys.readouterr().err
     assert run.main([*words, "--depth", "0.25"]) == 2
-    assert "no setting 'depth'" in capsys.readouterr().err, "fwe has none"
+    assert "setting 'depth' is not known" in capsys.readouterr().err, "fwe has none"
     assert run.main([*words, "--tasks", "vt", "--lengths", "1024", "--depth", "0.25"]) == 0
     row = json.loads((out / "vt@depth=0.25" / "1024.jsonl").read_text().splitlines()[0])
     sample = find_task("vt@depth=0.25").sample(
-        0, 1024, seed=42, tokenizer=Tokenizer.load(POCKET), corpora=corpora
+        Coordinates(0, 1024, 42), Materials(Tokenizer.load(POCKET), corpora)
     )
     assert row["id"] == sample.id
 

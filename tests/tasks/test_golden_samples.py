@@ -32,6 +32,7 @@ from tasks.ruler.niah import Niah
 from tasks.ruler.vt import ANSWER_PREFIX, ASK, Chain
 from tasks.ruler.vt import INSTRUCTION as TRACK
 from tasks.ruler.words import lexicon
+from tasks.task import Coordinates, Materials
 from tests.conftest import SHARED
 
 FILE = SHARED / "golden" / "ruler_samples.jsonl.gz"
@@ -244,7 +245,7 @@ def test_ours_is_filled_at_least_as_well(
     if row["task"] in ("vt", "cwe"):
         task = replace(task, form=row["form"])
     length = row["max_seq_length"]
-    ours = task.sample(0, length, seed=1, tokenizer=qwen2, corpora=real_corpora)
+    ours = task.sample(Coordinates(0, length, 1), Materials(qwen2, real_corpora))
     used = ours.meta["prompt_tokens"] + task.generation_tokens
     assert length - 100 < used <= length
     assert used >= row["length"] - 100
@@ -255,7 +256,7 @@ def published_form(name: str, form: str, index: int, tokenizer: Tokenizer, corpo
     task: Any = TASKS[name]
     if name == "vt":
         task = replace(task, form=form)
-    sample = task.sample(index, 8_192, seed=3, tokenizer=tokenizer, corpora=corpora)
+    sample = task.sample(Coordinates(index, 8_192, 3), Materials(tokenizer, corpora))
     row = {"form": form, "task": name, "index": index, "outputs": list(sample.golds)}
     if form == "ruler":
         return row | ruler_row(sample, tokenizer, task.generation_tokens)

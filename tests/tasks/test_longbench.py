@@ -21,6 +21,7 @@ from tasks.records import score_record
 from tasks.registry import TASKS
 from tasks.rouge import rouge_l
 from tasks.scoring import score
+from tasks.task import Coordinates, Materials
 
 ROUGE = [  # said, wanted; recall, precision and F of the rouge package, version 1.0.1
     ("the cat sat on the mat. it was happy", "a cat was on the mat", (0.833333, 0.625, 0.714286)),
@@ -65,7 +66,7 @@ def make(
     data_set: str, index: int, tokenizer: Tokenizer, folder: Path, length: int = 0, seed: int = 1
 ) -> Sample:
     return TASKS[f"longbench_{data_set}"].sample(
-        index, length, seed=seed, tokenizer=tokenizer, corpora=Corpora(folder)
+        Coordinates(index, length, seed), Materials(tokenizer, Corpora(folder))
     )
 
 

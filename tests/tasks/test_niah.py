@@ -18,6 +18,7 @@ from tasks.registry import TASKS
 from tasks.ruler.needles import NeedleLines
 from tasks.ruler.niah import Niah
 from tasks.ruler.words import lexicon
+from tasks.task import Coordinates, Materials
 
 NO_DATA = Corpora(None)
 
@@ -30,7 +31,7 @@ def niah(name: str) -> Niah:
 
 def many(task: Niah, count: int, length: int, tokenizer: Tokenizer) -> list[Sample]:
     return [
-        task.sample(i, length, seed=0, tokenizer=tokenizer, corpora=NO_DATA) for i in range(count)
+        task.sample(Coordinates(i, length, 0), Materials(tokenizer, NO_DATA)) for i in range(count)
     ]
 
 
@@ -119,7 +120,7 @@ def test_more_needles_than_depths_are_refused() -> None:
 def test_essay_needles_stand_between_sentences(byte_tokenizer: Tokenizer, corpora: Corpora) -> None:
     task = niah("niah_multivalue")
     for index in range(20):
-        sample = task.sample(index, 4_000, seed=0, tokenizer=byte_tokenizer, corpora=corpora)
+        sample = task.sample(Coordinates(index, 4_000, 0), Materials(byte_tokenizer, corpora))
         pieces = list(sample.problem.context.pieces)
         places = sorted(e.piece for e in sample.evidence)
         assert len(set(places)) == 4
@@ -135,7 +136,7 @@ def test_essay_needles_stand_between_sentences(byte_tokenizer: Tokenizer, corpor
 def test_essays_repeat_where_they_end(byte_tokenizer: Tokenizer, corpora: Corpora) -> None:
     words = corpora.essays().words
     sample = niah("niah_single_2").sample(
-        0, 60_000, seed=0, tokenizer=byte_tokenizer, corpora=corpora
+        Coordinates(0, 60_000, 0), Materials(byte_tokenizer, corpora)
     )
     essay = " ".join(
         p for i, p in enumerate(sample.problem.context.pieces) if i != sample.evidence[0].piece

@@ -19,6 +19,7 @@ from core.errors import UsageError
 from core.tokens import Tokenizer
 from tasks.corpora.read import Corpora
 from tasks.registry import TASKS, find_task
+from tasks.task import Coordinates, Materials
 from tests.conftest import ROOT, SHARED
 
 PINNED = Path(__file__).with_name("pinned_samples.json")
@@ -53,7 +54,7 @@ def cases(tokenizer: str) -> Iterator[tuple[str, int, int]]:
 
 def digest(task: str, length: int, index: int, tokenizer: Tokenizer, corpora: Corpora) -> str:
     """SHA-256 of the sample's id, texts, golds and evidence."""
-    sample = find_task(task).sample(index, length, seed=42, tokenizer=tokenizer, corpora=corpora)
+    sample = find_task(task).sample(Coordinates(index, length, 42), Materials(tokenizer, corpora))
     spans = [astuple(sample.problem.context.locate(one)) for one in sample.evidence]
     parts = [sample.id, sample.problem.question, list(sample.golds), spans]
     text = hashlib.sha256(json.dumps(parts).encode())

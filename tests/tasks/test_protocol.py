@@ -18,6 +18,7 @@ from tasks.registry import TASKS, find_task
 from tasks.ruler.essays import DEPTHS, EssaySentences, fill_with_essays
 from tasks.ruler.needles import NeedleLines, draw_distinct, fill_with_needles
 from tasks.ruler.words import lexicon
+from tasks.task import Coordinates, Materials
 
 RULER_TABLE = {
     "niah_single_1": ("noise", "words", "numbers", 1, 1, 1),
@@ -60,7 +61,7 @@ def test_a_question_is_the_same_at_every_length(
         for index in range(4):
             asked = {
                 find_task(name)
-                .sample(index, length, seed=seed, tokenizer=byte_tokenizer, corpora=corpora)
+                .sample(Coordinates(index, length, seed), Materials(byte_tokenizer, corpora))
                 .problem.question
                 for length, seed in ((5_000, 0), (6_000, 0), (6_000, 1))
             }
@@ -108,7 +109,7 @@ def test_lines_of_a_chain_stand_at_sorted_random_places(
         [
             [one.piece / len(sample.problem.context.pieces) for one in sample.evidence]
             for sample in (
-                task.sample(i, 6_000, seed=0, tokenizer=byte_tokenizer, corpora=corpora)
+                task.sample(Coordinates(i, 6_000, 0), Materials(byte_tokenizer, corpora))
                 for i in range(2_000)
             )
         ]
@@ -123,7 +124,9 @@ def test_gold_documents_stand_anywhere(byte_tokenizer: Tokenizer, corpora: Corpo
     places: Counter[int] = Counter()
     for index in range(40):
         for seed in range(50):
-            sample = task.sample(index, 7_000, seed=seed, tokenizer=byte_tokenizer, corpora=corpora)
+            sample = task.sample(
+                Coordinates(index, 7_000, seed), Materials(byte_tokenizer, corpora)
+            )
             golds: Any = sample.meta["gold_documents"]
             assert len(set(golds)) == 2
             places.update(golds)
@@ -137,7 +140,7 @@ def test_any_document_of_the_rest_is_drawn_as_often(
     own = set(corpora.hotpotqa().questions[0].own)
     drawn: Counter[int] = Counter()
     for seed in range(2_000):
-        sample = task.sample(0, 7_000, seed=seed, tokenizer=byte_tokenizer, corpora=corpora)
+        sample = task.sample(Coordinates(0, 7_000, seed), Materials(byte_tokenizer, corpora))
         order: Any = sample.problem.context.pieces.order  # type: ignore[attr-defined]
         assert own <= set(order)
         assert len(set(order)) == 30

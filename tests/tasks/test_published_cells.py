@@ -23,6 +23,7 @@ from tasks.registry import TASKS, find_task
 from tasks.ruler import needles as needle_lines
 from tasks.ruler.fwe import N_STEP
 from tasks.ruler.words import Lexicon
+from tasks.task import Coordinates, Materials
 from tests.conftest import SHARED
 from tests.tasks.conftest import hotpot_item
 from tests.tasks.test_every_task import whole_prompt
@@ -56,7 +57,7 @@ def make(
     if published:
         name += f"{',' if '@' in name else '@'}published=true"
     sample: Sample = find_task(name).sample(
-        index, length, seed=seed, tokenizer=tokenizer, corpora=corpora
+        Coordinates(index, length, seed), Materials(tokenizer, corpora)
     )
     return sample
 
@@ -287,7 +288,7 @@ def test_training_questions_have_a_first_sample_too(
     digest = corpora.hotpotqa_train().fingerprint
     (tmp_path / "kept.json").write_text(json.dumps({"corpus": digest, "kept": [3, 4]}))
     for one in (task, kept):
-        sample = one.sample(1, LENGTH, seed=3, tokenizer=byte_tokenizer, corpora=corpora)
+        sample = one.sample(Coordinates(1, LENGTH, 3), Materials(byte_tokenizer, corpora))
         assert sample.meta["documents"] % 10 == 0
 
 

@@ -17,6 +17,7 @@ from tasks.output.export import export_samples
 from tasks.questions.documents import DocumentQuestions
 from tasks.questions.published_files import PublishedQuestions, split_documents
 from tasks.scoring import score
+from tasks.task import Coordinates, Materials
 from tests.tasks.conftest import hotpot_item
 
 TASK = PublishedQuestions("ruler_hqa_files", "published")
@@ -29,7 +30,7 @@ def write_hotpotqa(folder: Path, count: int = 40) -> None:
 
 
 def make(index: int, length: int, tokenizer: Tokenizer, corpora: Corpora, seed: int = 1) -> Sample:
-    return TASK.sample(index, length, seed=seed, tokenizer=tokenizer, corpora=corpora)
+    return TASK.sample(Coordinates(index, length, seed), Materials(tokenizer, corpora))
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def ours(tmp_path: Path, byte_tokenizer: Tokenizer) -> list[Sample]:
     write_hotpotqa(tmp_path)
     corpora = Corpora(tmp_path)
     made = [
-        OURS.sample(i, 7_000, seed=4, tokenizer=byte_tokenizer, corpora=corpora) for i in range(3)
+        OURS.sample(Coordinates(i, 7_000, 4), Materials(byte_tokenizer, corpora)) for i in range(3)
     ]
     (tmp_path / "published").mkdir()
     out = tmp_path / "published" / "eval_50.json"

@@ -15,6 +15,7 @@ from tasks.haystack import remembered
 from tasks.haystack.remembered import CHECKSUM_BYTES, RememberedCounts, cache_folder
 from tasks.questions.drawn_documents import _remembered
 from tasks.registry import TASKS
+from tasks.task import Coordinates, Materials
 
 
 class Counter:
@@ -160,7 +161,7 @@ def test_samples_do_not_depend_on_what_is_remembered(
         _remembered.cache_clear()
         fresh = Corpora(corpora.data_dir)
         made = (
-            TASKS[name].sample(i, length, seed=1, tokenizer=byte_tokenizer, corpora=fresh)
+            TASKS[name].sample(Coordinates(i, length, 1), Materials(byte_tokenizer, fresh))
             for i in range(3)
         )
         return [sample.problem.context.text() for sample in made]

@@ -19,6 +19,7 @@ from tasks.corpora.read import Corpora
 from tasks.output.export import export_samples, memagent_row, ruler_row
 from tasks.output.show import MARK_OFF, MARK_ON, describe, excerpts
 from tasks.registry import TASKS
+from tasks.task import Coordinates, Materials
 from tests.conftest import SHARED
 
 HOSTILE = [
@@ -78,7 +79,7 @@ def test_a_long_context_is_shown_around_its_evidence_only(byte_tokenizer: Tokeni
 
 def samples(name: str, count: int, tokenizer: Tokenizer, corpora: Corpora) -> Iterator[Sample]:
     for index in range(count):
-        yield TASKS[name].sample(index, 5_000, seed=3, tokenizer=tokenizer, corpora=corpora)
+        yield TASKS[name].sample(Coordinates(index, 5_000, 3), Materials(tokenizer, corpora))
 
 
 @pytest.mark.parametrize("name", ["niah_multivalue", "vt", "qa_1", "ruler_hqa"])
@@ -196,7 +197,7 @@ def test_a_long_export_says_how_far_it_is(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["show", "vtt", "--length", "2000"], "no task 'vtt'"),
+        (["show", "vtt", "--length", "2000"], "'vtt' is not known; did you mean vt?"),
         (["show", "vt", "--length", "10"], "too short"),
         (["show", "qa_1", "--length", "4000"], "--data DIR"),
         (["show", "vt", "--length", "2000", "--tokenizer", "/dev/null/x"], "tokenizer.json"),

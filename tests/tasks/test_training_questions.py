@@ -14,6 +14,7 @@ from tasks.corpora.read import Corpora
 from tasks.corpora.status import status
 from tasks.questions.training_questions import write_kept
 from tasks.registry import find_task
+from tasks.task import Coordinates, Materials
 from tests.tasks.conftest import hotpot_item
 from tests.tasks.shelf import Shelf, get, hub_row
 from tests.tasks.shelf import few_questions as few_questions
@@ -32,7 +33,7 @@ def data(tmp_path: Path) -> Path:
 
 def sample(name: str, index: int, tokenizer: Tokenizer, data: Path | Corpora) -> Sample:
     corpora = data if isinstance(data, Corpora) else Corpora(data)
-    return find_task(name).sample(index, 9999, seed=1, tokenizer=tokenizer, corpora=corpora)
+    return find_task(name).sample(Coordinates(index, 9999, 1), Materials(tokenizer, corpora))
 
 
 def test_every_pass_reads_the_same_samples(tokenizer: Tokenizer, data: Path) -> None:

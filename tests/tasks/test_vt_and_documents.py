@@ -15,6 +15,7 @@ from tasks.corpora.read import Corpora, Pool, Question
 from tasks.questions.documents import PUBLISHED_DOCUMENTS, DocumentQuestions
 from tasks.registry import TASKS
 from tasks.ruler.vt import VariableTracking
+from tasks.task import Coordinates, Materials
 
 VT = TASKS["vt"]
 HQA = TASKS["ruler_hqa"]
@@ -29,7 +30,7 @@ def make(
     tokenizer: Tokenizer,
     corpora: Corpora,
 ) -> Sample:
-    return task.sample(index, length, seed=0, tokenizer=tokenizer, corpora=corpora)
+    return task.sample(Coordinates(index, length, 0), Materials(tokenizer, corpora))
 
 
 def traced(text: str, value: str) -> set[str]:
@@ -75,7 +76,7 @@ def test_gold_documents_stand_anywhere_or_within_the_first_share(
         assert isinstance(golds, list)
         assert all(int(str(g)) <= max(int(documents * 0.1), 2) for g in golds)
         for seed in range(8):
-            free = HQA.sample(index, 9_000, seed=seed, tokenizer=byte_tokenizer, corpora=corpora)
+            free = HQA.sample(Coordinates(index, 9_000, seed), Materials(byte_tokenizer, corpora))
             depths += free.meta["depths"]  # type: ignore[arg-type]
     assert abs(sum(depths) / len(depths) - 0.5) < 0.05
     assert max(depths) > 0.9
@@ -95,7 +96,7 @@ def test_hostile_documents_are_measured_exactly(any_tokenizer: Tokenizer) -> Non
     corpora = HostileCorpora(None)
     for seed in range(25):
         length = 400 + 61 * seed
-        sample = HQA.sample(0, length, seed=seed, tokenizer=any_tokenizer, corpora=corpora)
+        sample = HQA.sample(Coordinates(0, length, seed), Materials(any_tokenizer, corpora))
         meta = sample.meta
         text = sample.problem.context.text()
         whole = f"{meta['ruler_before']}{text}{meta['ruler_after']}{meta['answer_prefix']}"

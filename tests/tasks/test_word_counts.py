@@ -24,6 +24,7 @@ from tasks.ruler.cwe import CommonWords
 from tasks.ruler.fwe import FrequentWords, random_letters
 from tasks.ruler.wordlists import WORDS_A_PIECE, WordList, numbering_tokens, shuffled
 from tasks.ruler.words import lexicon
+from tasks.task import Coordinates, Materials
 
 NO_DATA = Corpora(None)
 
@@ -44,7 +45,7 @@ def fwe() -> FrequentWords:
 
 def make(task: Any, index: int, length: int, tokenizer: Tokenizer, **more: Any) -> Sample:
     sample: Sample = task.sample(
-        index, length, tokenizer=tokenizer, **({"seed": 3, "corpora": NO_DATA} | more)
+        Coordinates(index, length, 3), Materials(tokenizer, more.get("corpora", NO_DATA))
     )
     return sample
 

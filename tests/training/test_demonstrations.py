@@ -14,6 +14,7 @@ from core.tokens import Tokenizer as CoreTokenizer
 from core.types import Message
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
+from tasks.task import Coordinates, Materials
 from training.warmstart.demonstrations import DemonstrationWriter, TaskShape
 
 SHAPES = (
@@ -73,7 +74,7 @@ def test_questions_and_lines_are_the_tasks(
 ) -> None:
     """A task's sample and the writer's full context differ in keys and values only."""
     core = CoreTokenizer.load(tokenizer_folder)
-    sample = find_task(shape.name).sample(0, 1000, seed=3, tokenizer=core, corpora=Corpora(None))
+    sample = find_task(shape.name).sample(Coordinates(0, 1000, 3), Materials(core, Corpora(None)))
     rng = np.random.default_rng(1)
     turns = (writer.full_context(shape, 900, 0.0, rng) for _ in range(50))
     turn = next(turn for turn in turns if "unknown" not in tokenizer.decode(turn.reply))

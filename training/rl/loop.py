@@ -25,6 +25,7 @@ from core.types import Method, Sample, Sampling, Trajectory
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.scoring import score
+from tasks.task import Coordinates, Materials
 from training.rl.engines.engine import Job, RolloutEngine, run_rollouts
 from training.rl.judge import Group, judge
 from training.rl.learner.learner import Learner
@@ -183,7 +184,7 @@ class Trainer:
         # A seed of its own for each stream, far from the small ones that suites use.
         seed = (self.recipe.seed << 20) + stream
         return find_task(task).sample(
-            index, length, seed=seed, tokenizer=self.tokenizer, corpora=self.corpora
+            Coordinates(index, length, seed), Materials(self.tokenizer, self.corpora)
         )
 
     @property
