@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeVar
 
 from benchmarks.store import Cell
 from benchmarks.suite import Suite
-from core.errors import UsageError
+from core.errors import DataMissing, UsageError
 
 T = TypeVar("T", str, int)
 
@@ -61,6 +61,29 @@ def cells_of(suite: Suite, choice: Choice) -> tuple[Cell, ...]:
             f"ask for. It runs {'; '.join(pairs)}."
         )
     return tuple(Cell(place, *key, count) for place, (key, count) in enumerate(samples.items()))
+
+
+def with_data_at_hand(
+    cells: Sequence[Cell], otherwise: Mapping[str, str], make: Callable[[Cell], object]
+) -> tuple[tuple[Cell, ...], tuple[str, ...]]:
+    """The cells with each task of `otherwise` whose data is not there replaced by the other one,
+    and a line for each that was. `make` makes a cell's first sample."""
+    missing: dict[tuple[str, int], str] = {}
+    for key, cell in {(c.task, c.length): c for c in cells if c.task in otherwise}.items():
+        try:
+            make(cell)
+        except DataMissing as error:
+            missing[key] = str(error)
+    kept: dict[tuple[str, int, str, str], Cell] = {}
+    for cell in cells:
+        if (cell.task, cell.length) in missing:
+            cell = replace(cell, task=otherwise[cell.task])
+        kept.setdefault((cell.task, cell.length, cell.method, cell.model), cell)
+    found = tuple(replace(cell, id=place) for place, cell in enumerate(kept.values()))
+    return found, tuple(
+        f"{task} at {length}: {otherwise[task]} instead ({reason})"
+        for (task, length), reason in missing.items()
+    )
 
 
 def _kept(own: Sequence[T], wanted: Sequence[T] | None, known: set[T]) -> list[T]:

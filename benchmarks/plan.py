@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cells import Choice, cells_of
+from benchmarks.cells import Choice, cells_of, with_data_at_hand
 from benchmarks.methods import METHODS, method_settings, split_method
 from benchmarks.provenance import weights_hash
 from benchmarks.store import Cell
@@ -27,7 +27,8 @@ from tasks.task import Coordinates, Materials, Task
 @dataclass(frozen=True, slots=True)
 class Overrides:
     """Flags of `run.py sweep` that change what a suite asks for. None leaves it as it is.
-    `checkpoints`: by model, a folder of weights to take instead of the catalogue's."""
+    `checkpoints`: by model, a folder of weights to take instead of the catalogue's. `dry`: the
+    plan is only looked at, and local weights need not be there."""
 
     models: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
@@ -38,6 +39,7 @@ class Overrides:
     endpoint: str | None = None
     tokenizer: str | None = None
     checkpoints: Mapping[str, Path] = field(default_factory=dict)
+    dry: bool = False
 
     @property
     def choice(self) -> Choice:
@@ -68,6 +70,7 @@ class Plan:
     models: Mapping[str, ModelPlan]
     corpora: Corpora
     settings: dict[str, Json]
+    instead: tuple[str, ...] = ()
 
 
 def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
@@ -83,7 +86,8 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
     if unknown := sorted(suite.method_settings.keys() - METHODS.keys()):
         raise UsageError(f"suite {suite.name}: method_settings of {unknown}, no such method")
     cells = cells_of(suite, overrides.choice)
-    tasks = {name: find_task(name) for name in sorted({cell.task for cell in cells})}
+    for task in {cell.task for cell in cells}:
+        find_task(task)
     pairs = dict.fromkeys((cell.model, cell.method) for cell in cells)
     models = {
         name: _model_plan(name, [m for n, m in pairs if n == name], suite, overrides, seed)
@@ -92,19 +96,29 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
     if unknown := sorted(overrides.checkpoints.keys() - models.keys()):
         raise UsageError(f"--checkpoint: the run has no model {', '.join(unknown)}")
     corpora = Corpora(data)
+
+    def make(cell: Cell) -> object:
+        tokenizer = models[cell.model].tokenizer
+        task = find_task(cell.task)
+        return task.sample(0, cell.length, seed=seed, tokenizer=tokenizer, corpora=corpora)
+
+    cells, instead = with_data_at_hand(cells, suite.otherwise, make)
+    tasks = {name: find_task(name) for name in sorted({cell.task for cell in cells})}
     _try_each(cells, tasks, models, seed, corpora)
     settings: dict[str, Json] = {
         "suite": suite.name,
         "seed": seed,
         "endpoint": overrides.endpoint is not None,
-        "models": {name: _model_settings(plan) for name, plan in models.items()},
+        "models": {name: _model_settings(p, overrides.dry) for name, p in models.items()},
         "tasks": {name: _task_settings(task) for name, task in tasks.items()},
         "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in cells],
         "data": dict(corpora.fingerprints()),
     }
     if suite.training_length is not None:
         settings["training_length"] = suite.training_length
-    return Plan(suite.name, seed, cells, tasks, models, corpora, settings)
+    if instead:
+        settings["instead"] = [line.partition(" (")[0] for line in instead]
+    return Plan(suite.name, seed, cells, tasks, models, corpora, settings, instead)
 
 
 def check_unchanged(stored: Mapping[str, Any], wanted: Mapping[str, Any], run_dir: Path) -> None:
@@ -175,15 +189,16 @@ def _budget(entry: ModelEntry | None, method: str) -> Mapping[str, Scalar]:
     return entry.budget(method) if entry else {}
 
 
-def _model_settings(plan: ModelPlan) -> dict[str, Json]:
+def _model_settings(plan: ModelPlan, dry: bool) -> dict[str, Json]:
     entry = plan.entry
+    has_weights = entry is not None and entry.is_local and not dry
     return {
         "source": entry.source if entry else None,
         "published_name": entry.published_name if entry else None,
         "demonstration": entry.is_local if entry else False,
         "window": entry.window_tokens if entry else None,
         "note": entry.note if entry else "",
-        "weights": weights_hash(Path(entry.location)) if entry and entry.is_local else None,
+        "weights": weights_hash(Path(entry.location)) if entry and has_weights else None,
         "tokenizer": plan.tokenizer.fingerprint,
         "sampling": asdict(plan.sampling),
         "methods": {name: dict(settings) for name, settings in plan.methods.items()},

@@ -25,6 +25,9 @@ tasks = ["niah_single_1@depth=0.1"]     # as they may follow a task's
 lengths = [8192]
 samples = 128
 
+[otherwise]                             # a task whose data may not be there, and what takes its
+ruler_hqa_files = "ruler_hqa_kept"      # place then, cell by cell; the run says where it did
+
 `training_length = 2048` marks, in the figures, the length that the models were trained at.
 """
 
@@ -95,6 +98,7 @@ class Suite(BaseModel):
     training_length: int | None = Field(default=None, ge=1)
     sampling: dict[str, Scalar] = {}
     method_settings: dict[str, dict[str, Scalar]] = {}
+    otherwise: dict[str, str] = {}
     cells: tuple[CellBlock, ...] = Field(min_length=1)
 
     @property

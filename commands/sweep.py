@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,8 @@ def sweep(arguments: argparse.Namespace) -> int:
         checkpoints=dict(arguments.checkpoint),
     )
     plan = make_plan(suite, overrides, arguments.data)
+    for line in plan.instead:
+        print(f"instead  {line}", file=sys.stderr)
     run_dir: Path = arguments.out or Path("results") / suite.name
     options = ServerOptions(
         endpoint=arguments.endpoint,

@@ -15,6 +15,7 @@ from core.names import Name, checked, not_known, parse_name
 from core.outside import is_outside, load_outside
 from tasks.fiction.fiction import Fiction
 from tasks.questions.documents import DocumentQuestions
+from tasks.questions.kept_questions import KeptQuestions
 from tasks.questions.longbench import PROMPTS, LongBench
 from tasks.questions.published_files import PublishedQuestions
 from tasks.questions.training_questions import TrainingQuestions
@@ -74,6 +75,22 @@ _ALL: tuple[Task, ...] = (
         "hotpotqa",
         bare_question=True,
         gold_within=0.1,
+    ),
+    *(
+        KeptQuestions(
+            f"ruler_hqa_kept{suffix}",
+            f"{what}, by MemAgent's numbers of documents, its questions and places",
+            "hotpotqa",
+            bare_question=True,
+            documents="published",
+            published=True,
+            gold_within=share,
+        )
+        for suffix, what, share in (
+            ("", "ruler_hqa on the published questions", 1.0),
+            ("_early20", "the same with the gold documents in the first fifth", 0.2),
+            ("_early10", "the same with the gold documents in the first tenth", 0.1),
+        )
     ),
     PublishedQuestions(
         "ruler_hqa_files",

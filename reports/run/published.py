@@ -2,11 +2,12 @@
 
 A published row matches a cell of ours when all of these hold:
 
-- the task is the same. `ruler_hqa_published` (MemAgent's numbers of documents, 50 for 7K
-  doubling up to 25,600 for 3.5M) and `ruler_hqa` (documents up to the length) both stand for
-  the papers' `ruler_hqa`; other variants (`..._noise`) match nothing;
-- the model's entry in the settings names it (`published_name`), and the method is the one
-  that the row was measured with: GRU-Mem's rows `gru_mem`, w/o EG with `@exit_gate=false`,
+- the task is the same. `ruler_hqa_files` (MemAgent's own files), `ruler_hqa_kept` and
+  `ruler_hqa_published` (its numbers of documents, 50 for 7K doubling up to 25,600 for 3.5M) and
+  `ruler_hqa` (documents up to the length) all stand for the papers' `ruler_hqa`. Of settings in a
+  name only those that make a cell as published count; other variants (`..._noise`) match nothing;
+- the model's entry in the settings names it (`published_name`, without `(w EG)`), and the method
+  is the one that the row was measured with: GRU-Mem's rows `gru_mem`, w/o EG with `@exit_gate=false`,
   MemAgent's rows `memagent`, all others `full_context`;
 - the length label stands for our length: `7K` for 7,000 or 7 x 1,024 tokens, `1.75M` for
   1,750,000 or 1.75 x 1,048,576. Nothing in between matches;
@@ -26,8 +27,16 @@ from reports.statistics.intervals import Estimate
 
 PUBLISHED_CSV = Path(__file__).resolve().parents[2] / "results" / "published" / "published.csv"
 ACCURACY = "accuracy_pct"
-TASK_NAMES = {"ruler_hqa_published": "ruler_hqa"}
+TASK_NAMES = {
+    "ruler_hqa_published": "ruler_hqa",
+    "ruler_hqa_files": "ruler_hqa",
+    "ruler_hqa_kept": "ruler_hqa",
+    "ruler_hqa_kept_early20": "ruler_hqa_early20",
+    "ruler_hqa_kept_early10": "ruler_hqa_early10",
+}
 """Our name -> the papers', where they differ."""
+AS_PUBLISHED = {"published=true", "whole_corpus_at_most=true", "questions=eval_50.json"}
+"""Settings in a task's name that make its cells those of the papers."""
 UNITS = {"K": (1_000, 1_024), "M": (1_000_000, 1_048_576)}
 
 
@@ -94,6 +103,19 @@ def lengths_of(label: str) -> tuple[int, ...]:
     return tuple(round(number * unit) for unit in UNITS.get(label[-1], ()))
 
 
+def published_task(task: str) -> str:
+    """The papers' name of a task of ours; the task's own where its settings make it another."""
+    base, _, settings = task.partition("@")
+    if settings and not {*settings.split(",")} <= AS_PUBLISHED:
+        return task
+    return TASK_NAMES.get(base, base)
+
+
+def published_model(model: str) -> str:
+    """A row's model without the method's variant: `GRU-Mem-7B (w EG)` -> `GRU-Mem-7B`."""
+    return model.partition(" (")[0]
+
+
 def method_of(model: str) -> str:
     """The method that a published model name was measured with."""
     if "GRU-Mem" in model:
@@ -110,8 +132,8 @@ def compare(run: RunData, rows: Sequence[PublishedRow]) -> list[Comparison]:
         if not name or score is None:
             continue
         for row in rows:
-            task = TASK_NAMES.get(cell.task, cell.task)
-            if (row.task, row.model, row.metric) != (task, name, ACCURACY):
+            ours = published_task(cell.task), name, ACCURACY
+            if (row.task, published_model(row.model), row.metric) != ours:
                 continue
             if method_of(row.model) == cell.series.method and cell.length in lengths_of(row.length):
                 place = cell.task, cell.length, cell.series.model, cell.series.method
@@ -129,5 +151,5 @@ def by_cell(comparisons: Sequence[Comparison]) -> list[tuple[Comparison, ...]]:
 
 def references(run: RunData, rows: Sequence[PublishedRow]) -> list[PublishedRow]:
     """The published accuracies of the run's tasks, whatever the model and the length."""
-    tasks = {TASK_NAMES.get(task, task) for task in run.tasks}
+    tasks = {published_task(task) for task in run.tasks}
     return [row for row in rows if row.task in tasks and row.metric == ACCURACY]

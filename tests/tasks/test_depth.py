@@ -20,7 +20,7 @@ WITH_DEPTH = [
     name
     for name, task in TASKS.items()
     if hasattr(task, "depth")
-    and not name.endswith(("_published", "_train"))
+    and not name.endswith(("_published", "_train", "_kept"))
     and "early" not in name
 ]
 NEAR = 0.05

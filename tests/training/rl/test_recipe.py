@@ -56,6 +56,16 @@ def test_the_grumem_preset_holds_the_published_values() -> None:
     )
 
 
+def test_grumem_s_figure_8_and_the_3b_differ_in_one_value_each() -> None:
+    gru_mem = {"method": "gru_mem", "reply_tokens": 2048, "groups": 128, "mini_batches": 1}
+    check("grumem-alpha-1.0", **gru_mem, alpha=1.0, model="qwen2.5-7b-instruct")
+    check("grumem-alpha-0.5", **gru_mem, alpha=0.5, model="qwen2.5-7b-instruct")
+    check("grumem-3b", **gru_mem, alpha=0.9, model="qwen2.5-3b-instruct")
+    check(
+        "memagent-3b", method="memagent", groups=128, mini_batches=16, model="qwen2.5-3b-instruct"
+    )
+
+
 def test_pocket_presets_extend_one_another() -> None:
     pocket = load_rl_recipe("pocket")
     gru = load_rl_recipe("pocket-grumem")
@@ -141,7 +151,7 @@ def test_a_wrong_field_is_named(tmp_path: Path, text: str, message: str) -> None
 
 
 def test_unknown_recipes_and_circles_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="one of: grumem, memagent-14b"):
+    with pytest.raises(UsageError, match="one of: grumem, grumem-3b, "):
         load_rl_recipe("no-such")
     with pytest.raises(UsageError, match="extends itself"):
         load_rl_recipe(write(tmp_path, 'extends = "mine.toml"\n'))
