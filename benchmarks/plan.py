@@ -98,9 +98,8 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
     corpora = Corpora(data)
 
     def make(cell: Cell) -> object:
-        tokenizer = models[cell.model].tokenizer
-        task = find_task(cell.task)
-        return task.sample(0, cell.length, seed=seed, tokenizer=tokenizer, corpora=corpora)
+        materials = Materials(models[cell.model].tokenizer, corpora)
+        return find_task(cell.task).sample(Coordinates(0, cell.length, seed), materials)
 
     cells, instead = with_data_at_hand(cells, suite.otherwise, make)
     tasks = {name: find_task(name) for name in sorted({cell.task for cell in cells})}

@@ -7,8 +7,8 @@ A published row matches a cell of ours when all of these hold:
   `ruler_hqa` (documents up to the length) all stand for the papers' `ruler_hqa`. Of settings in a
   name only those that make a cell as published count; other variants (`..._noise`) match nothing;
 - the model's entry in the settings names it (`published_name`, without `(w EG)`), and the method
-  is the one that the row was measured with: GRU-Mem's rows `gru_mem`, w/o EG with `@exit_gate=false`,
-  MemAgent's rows `memagent`, all others `full_context`;
+  is the one that the row was measured with: GRU-Mem's rows `gru_mem`, w/o EG with
+  `@exit_gate=false`, MemAgent's rows `memagent`, all others `full_context`;
 - the length label stands for our length: `7K` for 7,000 or 7 x 1,024 tokens, `1.75M` for
   1,750,000 or 1.75 x 1,048,576. Nothing in between matches;
 - the row is an accuracy; ours is then the `published` profile's.

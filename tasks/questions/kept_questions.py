@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.errors import DataMissing, UsageError
-from core.tokens import Tokenizer
 from core.types import Sample
 from tasks.corpora.read import Corpora, Pool
 from tasks.questions.documents import DocumentQuestions
 from tasks.questions.published_files import FOLDERS, PublishedFile, read_published
 from tasks.questions.training_questions import Kept, read_kept
+from tasks.task import Coordinates, Materials
 
 CLEANED = "hotpot_dev_kept.json"
 
@@ -33,26 +33,24 @@ class KeptQuestions(DocumentQuestions):
 
     questions: str = CLEANED
 
-    def sample(
-        self, index: int, length: int, *, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Sample:
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
         """See `tasks.task.Task.sample`.
 
         Raises:
             DataMissing: besides, if the file of questions is not there.
             UsageError: besides, if it keeps no such question, or is of another dev file.
         """
+        corpora = materials.corpora
         numbers = self._numbers(corpora.questions(self.corpus), corpora)
-        if not 0 <= index < len(numbers):
+        if not 0 <= at.index < len(numbers):
             raise UsageError(
-                f"{self.name}: sample {index} asked for, and {self.questions} keeps "
+                f"{self.name}: sample {at.index} asked for, and {self.questions} keeps "
                 f"{len(numbers)} questions"
             )
         # Slots rebuild the class, which super() cannot follow.
-        made = DocumentQuestions.sample(
-            self, numbers[index], length, seed=seed, tokenizer=tokenizer, corpora=corpora
-        )
-        return replace(made, index=index, meta={**made.meta, "hotpotqa_index": numbers[index]})
+        number = numbers[at.index]
+        made = DocumentQuestions.sample(self, replace(at, index=number), materials)
+        return replace(made, index=at.index, meta={**made.meta, "hotpotqa_index": number})
 
     def _numbers(self, pool: Pool, corpora: Corpora) -> Sequence[int]:
         """Numbers of the questions in the dev file."""

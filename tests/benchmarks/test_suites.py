@@ -33,6 +33,7 @@ from tasks.corpora.read import Corpora
 from tasks.questions.documents import PUBLISHED_DOCUMENTS
 from tasks.questions.training_questions import write_kept
 from tasks.registry import find_task
+from tasks.task import Coordinates, Materials
 from tests.tasks.conftest import byte_tokenizer as byte_tokenizer
 from tests.tasks.conftest import corpora as corpora
 from tests.tasks.conftest import hotpot_item
@@ -220,7 +221,7 @@ def test_a_sample_of_each_task_at_its_shortest_length_is_made(
         task = find_task(name)
         if getattr(task, "documents", None) == "published":
             task = find_task(f"{name}{',' if '@' in name else '@'}documents=12")
-        sample = task.sample(0, length, seed=42, tokenizer=byte_tokenizer, corpora=corpora)
+        sample = task.sample(Coordinates(0, length, 42), Materials(byte_tokenizer, corpora))
         assert sample.golds
         assert sample.problem.question
 
@@ -251,7 +252,7 @@ def write_eval(data: Path, documents: int, places: list[int]) -> None:
 
 def early(index: int, questions: str, tokenizer: Tokenizer, data: Path) -> Any:
     task = find_task(f"ruler_hqa_kept_early20@documents=20{questions}")
-    return task.sample(index, 7000, seed=1, tokenizer=tokenizer, corpora=Corpora(data))
+    return task.sample(Coordinates(index, 7000, 1), Materials(tokenizer, Corpora(data)))
 
 
 def test_generated_cells_ask_the_published_questions_in_their_order(
