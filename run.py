@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from commands.data import add_data
+from commands.exhibit import add_exhibit
 from commands.flags import INCOMPLETE, WRONG_USE
 from commands.report import add_report
 from commands.samples import add_samples
@@ -53,8 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Start with: python run.py sweep pocket, then: python run.py report results/pocket",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    groups = (add_sweep, add_report, add_serve, add_samples, add_train, add_tasks, add_data)
-    for add in (*groups, add_suites):
+    groups = (add_sweep, add_report, add_exhibit, add_serve, add_samples, add_train)
+    for add in (*groups, add_tasks, add_data, add_suites):
         add(commands)
     return parser
 

@@ -1,0 +1,135 @@
+"""Heatmaps: models down, lengths or tasks across, the number in each square."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from reports.exhibits.drawing.page import (
+    heading,
+    legend_in,
+    new_sheet,
+    notes,
+    print_in,
+    small_print,
+    title,
+)
+from reports.exhibits.grid import Column, Grid, Row, View
+from reports.exhibits.models import Group, group_of
+from reports.figures.style import GREY, INK
+
+ROW_IN, PANEL_IN, HEAD_IN = 0.215, 0.65, 0.4
+MAPS: Mapping[View, str] = {"published": "RdYlBu", "ours": "RdYlBu", "difference": "PuOr"}
+"""The papers run from red over yellow to green; blue in green's place can be told from red
+without colour vision."""
+
+Panel = tuple[Grid, View]
+
+
+def heatmap(
+    name: str, grids: Sequence[Grid], below: Sequence[str] = (), decimals: int = 2
+) -> Figure | None:
+    """One panel a grid and view, one below the other; None without a number."""
+    panels = [(grid, view) for grid in grids for view in grid.views]
+    if not panels:
+        return None
+    sizes = [len(grid.seen(view)[0]) for grid, view in panels]
+    legend = _groups(panels)
+    lines = [*below, *notes(grids)]
+    room = HEAD_IN + print_in(lines) + (legend_in(-(-len(legend) // 5)) if len(legend) > 1 else 0)
+    figure = new_sheet(room + sum(PANEL_IN + ROW_IN * size for size in sizes))
+    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[s + 1.0 for s in sizes])
+    for ax, (grid, view) in zip(axes[:, 0], panels, strict=True):
+        _panel(ax, grid, view, decimals)
+    patches = [Patch(facecolor=g.colour, edgecolor="#c9ced4", label=g.name) for g in legend]
+    title(figure, name, patches if len(patches) > 1 else (), 5)
+    small_print(figure, lines)
+    return figure
+
+
+def _groups(panels: Sequence[Panel]) -> list[Group]:
+    found = {
+        group.name: group
+        for grid, view in panels
+        for row in grid.seen(view)[0]
+        for group in [group_of(row)]
+    }
+    return list(found.values())
+
+
+def _panel(ax: Axes, grid: Grid, view: View, decimals: int) -> None:
+    rows, columns = grid.seen(view)
+    values = grid.values(view)
+    table = np.array(
+        [[values.get((row.name, column.label), math.nan) for column in columns] for row in rows]
+    )
+    low, high = _limits(grid, view, table)
+    text = [[_text(grid, view, row, column, decimals) for column in columns] for row in rows]
+    sns.heatmap(
+        table, ax=ax, annot=np.array(text), fmt="", cmap=_map(grid, view), vmin=low, vmax=high,
+        annot_kws={"fontsize": 7}, linewidths=0.6, linecolor="white",
+        xticklabels=[column.label for column in columns],
+        yticklabels=[row.label for row in rows],
+        cbar_kws={"pad": 0.01, "aspect": 18, "shrink": 0.9},
+    )  # fmt: skip
+    ax.set_facecolor("#f3f4f6")
+    ax.tick_params(length=0, labelsize=7.5, colors=INK, rotation=0)
+    if all(column.tokens for column in columns):
+        ax.set_xlabel("context length in tokens", fontsize=7.5, color=GREY)
+    ax.set_title(heading(grid, view), loc="left", fontsize=9, color=INK, pad=5)
+    bar = ax.collections[0].colorbar
+    if bar is not None:
+        bar.ax.tick_params(labelsize=6.5, length=2, colors=GREY)
+        bar.outline.set_visible(False)
+        bar.set_label("per cent" if grid.measure == "accuracy" else "seconds", fontsize=7)
+    _blocks(ax, rows)
+
+
+def _limits(grid: Grid, view: View, table: np.ndarray) -> tuple[float, float]:
+    if view == "difference":
+        most = max(1.0, float(np.nanmax(abs(table))))
+        return -most, most
+    return (0.0, 100.0) if grid.measure == "accuracy" else (0.0, float(np.nanmax(table)))
+
+
+def _map(grid: Grid, view: View) -> str:
+    return "Purples" if grid.measure == "seconds" and view != "difference" else MAPS[view]
+
+
+def _text(grid: Grid, view: View, row: Row, column: Column, decimals: int) -> str:
+    place = row.name, column.label
+    value = grid.values(view).get(place)
+    if value is None:
+        return ""
+    if view == "difference":
+        return f"{value:+.{decimals}f}".replace("-", "−")
+    marks = grid.marks(grid.ours[place]) if view == "ours" else ""
+    return f"{value:.{decimals}f}" + (f" {marks}" if marks else "")
+
+
+def _blocks(ax: Axes, rows: Sequence[Row]) -> None:
+    """A coloured block behind the names of each group, and a grey rule below it."""
+    across: Callable[[], object] = ax.get_yaxis_transform
+    start = 0
+    for place, row in enumerate(rows):
+        group = group_of(row)
+        if place + 1 < len(rows) and group_of(rows[place + 1]).name == group.name:
+            continue
+        block = Rectangle(
+            (-0.335, start), 0.33, place + 1 - start, transform=across(), clip_on=False,
+            facecolor=group.colour, edgecolor="white", linewidth=1.2, zorder=-1,
+        )  # fmt: skip
+        block.set_in_layout(False)
+        ax.add_patch(block)
+        if place + 1 < len(rows):
+            ax.plot(
+                [-0.335, 1.0], [place + 1, place + 1], color="#9aa3ad", linewidth=1.0,
+                transform=across(), clip_on=False, zorder=5,
+            )  # fmt: skip
+        start = place + 1

@@ -1,0 +1,135 @@
+"""The sheet that an exhibit is drawn on, and what all pictures share."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from PIL import Image
+
+from reports.exhibits.grid import Grid, View, letter
+from reports.figures.style import FAINT, GREY, INK
+
+WIDTH_IN = 7.2
+"""A page's text width: what is 7 points here is 7 points in print."""
+
+FOOT_CHARS = 118
+DPI = 160
+
+HEADINGS: Mapping[View, str] = {
+    "published": "Published",
+    "ours": "Measured here",
+    "difference": "Difference, measured less published",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A picture as its files' contents."""
+
+    png: bytes
+    pdf: bytes
+    svg: bytes
+
+
+def new_sheet(height_in: float) -> Figure:
+    """An empty white figure of text width."""
+    return Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained", facecolor="white")
+
+
+def rendered(figure: Figure) -> Files:
+    """PNG, PDF and SVG without time stamps or random names: same numbers, same bytes."""
+    png, pdf, svg = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # it is laid out: three files need not do it again
+    figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
+    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None, "Producer": None})
+    with mpl.rc_context({"svg.hashsalt": "longmem-bench", "svg.fonttype": "none"}):
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    return Files(_few_colours(png.getvalue()), pdf.getvalue(), svg.getvalue())
+
+
+def _few_colours(png: bytes) -> bytes:
+    """The same picture with a palette: a third of the bytes, so that a gallery stays small."""
+    smaller = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as picture:
+        palette = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        palette.save(smaller, format="png", optimize=True)
+    return smaller.getvalue()
+
+
+def title(figure: Figure, text: str, legend: Sequence[Artist] = (), columns: int = 4) -> None:
+    """The bold line over the whole sheet, at the left, and below it a legend."""
+    if not legend:
+        figure.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+        return
+    # One artist for both: the layout engine gives a title and a legend the same place.
+    figure.legend(
+        handles=list(legend), loc="outside upper left", ncols=columns, fontsize=7.5,
+        frameon=False, labelcolor=INK, handlelength=2.6, columnspacing=1.4, borderaxespad=0.0,
+        title=text, alignment="left", title_fontproperties=FontProperties(size=11, weight="bold"),
+    ).get_title().set_color(INK)  # fmt: skip
+
+
+def legend_in(rows: int) -> float:
+    """The height of a legend."""
+    return 0.17 * rows
+
+
+def print_in(lines: Sequence[str]) -> float:
+    """The height of the small print."""
+    return 0.135 * sum(len(textwrap.wrap(line, FOOT_CHARS)) for line in lines) + 0.1
+
+
+def small_print(figure: Figure, lines: Sequence[str]) -> None:
+    """The lines under the whole sheet, at the left, broken where they are long."""
+    if not lines:
+        return
+    broken = [part for line in lines for part in textwrap.wrap(line, FOOT_CHARS)]
+    figure.supxlabel("\n".join(broken), x=0.01, ha="left", fontsize=7, color=GREY, linespacing=1.35)
+
+
+def dress(axes: Axes, heading: str) -> None:
+    """Plain axes: a heading at the left, horizontal grid lines, no box."""
+    axes.set_title(heading, loc="left", fontsize=9, color=INK, pad=5)
+    axes.grid(axis="y", color=FAINT, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="both", labelsize=7.5, colors=GREY, length=3, width=0.7)
+    axes.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#aab2bb")
+    axes.xaxis.label.set(fontsize=8, color=GREY)
+    axes.yaxis.label.set(fontsize=8, color=GREY)
+
+
+def heading(grid: Grid, view: View) -> str:
+    """What stands over a panel: the part of the exhibit, and whose numbers it shows."""
+    name = HEADINGS[view]
+    if view == "difference":
+        name += " (points)" if grid.measure == "accuracy" else " (seconds)"
+    return f"{grid.title} · {name}" if grid.title else name
+
+
+def notes(grids: Sequence[Grid]) -> list[str]:
+    """Small print that the numbers need: what ours differ in, and how seconds were measured."""
+    said = []
+    for grid in grids:
+        marked = [f"{letter(place)} {text}" for place, text in enumerate(grid.notes)]
+        if marked:
+            said.append(f"{_whose(grid, grids)}: {'; '.join(marked)}.")
+        if grid.timed and grid.ours:
+            said.append(f"Seconds of ours: requests of a sample added up, {grid.timed}.")
+    return list(dict.fromkeys(said))
+
+
+def _whose(grid: Grid, grids: Sequence[Grid]) -> str:
+    named = len(grids) > 1 and grid.title
+    return f"Letters ({grid.title})" if named else "Letters"

@@ -1,0 +1,134 @@
+"""Grids as tables: long CSV for machines, wide Markdown and LaTeX (booktabs) for papers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from reports.exhibits.grid import Column, Grid, Row, View, letter
+from reports.exhibits.models import group_of
+from reports.tables.accuracy import latex_escape, markdown_escape
+
+WHOSE = {"published": "published", "ours": "measured", "difference": "difference"}
+
+
+def csv_text(grids: Sequence[Grid]) -> str:
+    """One row a square: the published number, ours with its interval and what it differs in."""
+    frame = pd.DataFrame(
+        [
+            _record(grid, row, column)
+            for grid in grids
+            for row in grid.rows
+            for column in grid.columns
+            if any((row.name, column.label) in grid.values(view) for view in grid.views)
+        ]
+    )
+    text: str = frame.to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def _record(grid: Grid, row: Row, column: Column) -> dict[str, object]:
+    place = row.name, column.label
+    ours = grid.ours.get(place)
+    series = row.series
+    return {
+        "panel": grid.title,
+        "measure": grid.unit,
+        "model": row.label,
+        "own_model": series.model if series else "",
+        "own_method": series.method if series else "",
+        "column": column.label,
+        "published": grid.published.get(place),
+        "measured": ours.value if ours else None,
+        "low": ours.low if ours else None,
+        "high": ours.high if ours else None,
+        "samples": ours.samples if ours else None,
+        "complete": not ours.partial if ours else None,
+        "difference": grid.differences.get(place),
+        "deviations": "; ".join(ours.deviations) if ours else "",
+    }
+
+
+def markdown(title: str, grids: Sequence[Grid], below: Sequence[str] = ()) -> str:
+    """Wide tables, one a grid."""
+    parts = [f"# {title}\n"]
+    for grid in grids:
+        columns = _columns(grid)
+        lines = [["model", "", *(column.label for column in columns)]]
+        lines.append(["---", "---", *("---:" for _ in columns)])
+        for row, view, cells in _lines(grid, columns):
+            name = markdown_escape(row.label) if view == grid.views[0] else ""
+            lines.append([name, WHOSE[view], *(cell or "–" for cell in cells)])
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        parts.append(f"{_heading(grid)}\n\n{table}\n")
+        parts += [f"- {letter(n)}: {markdown_escape(text)}" for n, text in enumerate(grid.notes)]
+        parts += [f"\n{grid.timed.capitalize()}.\n"] if grid.timed and grid.ours else []
+    return "\n".join([*parts, *(f"\n{line}" for line in below), ""])
+
+
+def latex(title: str, grids: Sequence[Grid]) -> str:
+    """Wide tables for booktabs, groups of models apart by rules."""
+    return "\n".join(_latex_table(title, grid) for grid in grids)
+
+
+def _latex_table(title: str, grid: Grid) -> str:
+    columns = _columns(grid)
+    body: list[str] = []
+    group = ""
+    for row, view, cells in _lines(grid, columns):
+        found = group_of(row).name
+        if found != group and body:
+            body.append(r"\midrule")
+        group = found
+        name = latex_escape(row.label) if view == grid.views[0] else ""
+        whose = WHOSE[view] if len(grid.views) > 1 else ""
+        texts = (latex_escape(cell).replace("−", "$-$") if cell else "--" for cell in cells)
+        body.append(" & ".join([name, whose, *texts]) + r" \\")
+    marks = "; ".join(f"{letter(n)}: {text}" for n, text in enumerate(grid.notes))
+    caption = latex_escape(". ".join(filter(None, (title, _heading(grid, ""), marks))))
+    head = " & ".join(["Model", "", *(latex_escape(column.label) for column in columns)])
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs}",
+            *(r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"),
+            rf"\begin{{tabular}}{{ll{'r' * len(columns)}}}",
+            *(r"\toprule", head + r" \\", r"\midrule", *body, r"\bottomrule"),
+            *(r"\end{tabular}", r"\end{table}", ""),
+        ]
+    )
+
+
+def _heading(grid: Grid, sign: str = "## ") -> str:
+    return sign + ", ".join(filter(None, (grid.title, grid.unit)))
+
+
+def _columns(grid: Grid) -> list[Column]:
+    labels = {column.label for view in grid.views for column in grid.seen(view)[1]}
+    return [column for column in grid.columns if column.label in labels]
+
+
+def _lines(grid: Grid, columns: Sequence[Column]) -> list[tuple[Row, View, list[str]]]:
+    """Each row once a view in which it has a number, as texts."""
+    lines = []
+    for row in grid.rows:
+        for view in grid.views:
+            cells = [_cell(grid, view, row, column) for column in columns]
+            if any(cells):
+                lines.append((row, view, cells))
+    return lines
+
+
+def _cell(grid: Grid, view: View, row: Row, column: Column) -> str:
+    place = row.name, column.label
+    value = grid.values(view).get(place)
+    if value is None:
+        return ""
+    if view == "difference":
+        return f"{value:+.2f}".replace("-", "−")
+    if view == "published":
+        return f"{value:.2f}"
+    ours = grid.ours[place]
+    between = f" [{ours.low:.0f}–{ours.high:.0f}]" if ours.low == ours.low else ""
+    marks = grid.marks(ours)
+    return f"{value:.2f}{between}" + (f" ({marks})" if marks else "")
