@@ -11,13 +11,11 @@ import platform
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import UsageError
 from serving.catalogue import REPOSITORY, ModelEntry
-from serving.overrides import without_dual_chunks
+from serving.placement import Layout, bundles, tensor_parallel
 from serving.weights import extension_arguments
 
 GIB = 1 << 30
@@ -27,52 +25,13 @@ CPU_WORKER = "serving.cpu_worker.AmxWorker"
 """By its name: only the processes that hold a model need vLLM."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """What Ray reports for the cluster. `memory_gib` is that of all nodes together."""
+PLAIN_ATTENTION: dict[str, None] = {"dual_chunk_attention_config": None}
+"""Takes dual chunk attention out of a Qwen2.5-1M config. vLLM has had no backend for it since
+0.11 (vllm-project/vllm#49296) and does not start such a model.
 
-    cpus: float
-    gpus: float
-    memory_gib: float
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How many replicas, and on what."""
-
-    replicas: int
-    on_gpu: bool
-
-
-def plan_layout(entry: ModelEntry, resources: Resources) -> Layout:
-    """Fills the GPUs with replicas of `tensor_parallel` each; without GPUs, the CPUs.
-
-    Raises:
-        UsageError: not one replica fits.
-    """
-    if resources.gpus >= 1:
-        replicas = int(resources.gpus // entry.tensor_parallel)
-        if replicas < 1:
-            raise UsageError(
-                f"model {entry.name} takes {entry.tensor_parallel} GPUs a replica, "
-                f"Ray reports {resources.gpus:g}"
-            )
-        return Layout(replicas, on_gpu=True)
-    if entry.cpu is None:
-        raise UsageError(
-            f"model {entry.name} takes {entry.tensor_parallel} GPUs a replica, Ray reports none. "
-            "Use --ray-address of a cluster that has them, --endpoint URL of a server that "
-            "serves it, or the model `pocket`, which runs on CPUs."
-        )
-    by_cpu = int(resources.cpus // entry.cpu.threads)
-    by_memory = int(resources.memory_gib // entry.cpu.memory_gib)
-    replicas = min(by_cpu, by_memory, entry.cpu.max_replicas)
-    if replicas < 1:
-        raise UsageError(
-            f"model {entry.name} takes {entry.cpu.threads} CPUs and {entry.cpu.memory_gib:g} GiB "
-            f"a replica, Ray reports {resources.cpus:g} CPUs and {resources.memory_gib:.1f} GiB"
-        )
-    return Layout(replicas, on_gpu=False)
+A value and no callable: vLLM calls one in every worker, and would need this code there. It works
+where the model's folder lacks `SPARSE_FILE`, from which vLLM 0.29.0 would put it back."""
+SPARSE_FILE = "sparse_attention_config.json"
 
 
 def engine_arguments(
@@ -88,7 +47,7 @@ def engine_arguments(
     """
     arguments: dict[str, Any] = {
         "max_model_len": entry.window_tokens,
-        "tensor_parallel_size": entry.tensor_parallel if layout.on_gpu else 1,
+        "tensor_parallel_size": tensor_parallel(entry, on_gpu=layout.on_gpu),
         "dtype": entry.dtype,
         "load_format": "safetensors",
         "trust_remote_code": False,
@@ -105,7 +64,7 @@ def engine_arguments(
     if entry.hf_overrides:
         arguments["hf_overrides"] = dict(entry.hf_overrides)
     if entry.plain_attention:
-        arguments["hf_overrides"] = without_dual_chunks
+        arguments["hf_overrides"] = PLAIN_ATTENTION
     arguments |= entry.engine
     if not layout.on_gpu:
         arguments["worker_cls"] = CPU_WORKER
@@ -228,17 +187,53 @@ def build_application(
     own_cluster: bool,
     weights_folder: Path | None = None,
 ) -> Any:
-    """The Ray Serve application of one model, by `ray.serve.llm.build_openai_app`."""
-    from ray.serve.llm import LLMConfig, build_openai_app
+    """The Ray Serve application of one model, made by `ray.serve.llm`.
 
+    `direct`: HAProxy sends each request straight to the replica that has the fewest in work
+    (its `balance leastconn`, which it counts itself). Ray's own direct application would ask a
+    router in Python for every request, which deals them round. Otherwise Serve's proxies hand
+    requests to the less loaded of two replicas, its default.
+    """
+    from ray import serve
+    from ray.serve.llm import LLMConfig, build_llm_deployment, build_openai_app
+    from ray.serve.llm.deployment import LLMServer
+
+    config = LLMConfig(**_settings(entry, layout, folder, own_cluster, weights_folder))
+    if direct:
+        return build_llm_deployment(config, deployment_cls=serve.ingress()(LLMServer))
+    return build_openai_app(
+        {
+            "llm_configs": [config],
+            "ingress_deployment_config": {
+                "num_replicas": max(1, layout.replicas // 4),
+                "max_ongoing_requests": 1_000_000,
+                "ray_actor_options": {"num_cpus": 0},
+            },
+        }
+    )
+
+
+def _settings(
+    entry: ModelEntry,
+    layout: Layout,
+    folder: Path,
+    own_cluster: bool,
+    weights_folder: Path | None,
+) -> dict[str, Any]:
+    """The fields of LLMConfig."""
     # Nodes of somebody's cluster need not see our scratch folder.
-    tokenizer = tokenizer_alone(entry, folder / "tokenizer") if own_cluster else None
+    tokenizer = tokenizer_alone(entry, folder / f"tokenizer-{entry.name}") if own_cluster else None
     settings: dict[str, Any] = {
         "model_loading_config": {"model_id": entry.name, "model_source": entry.location},
         "accelerator_type": None,
         "engine_kwargs": engine_arguments(entry, layout, tokenizer, weights_folder),
         "runtime_env": {"env_vars": replica_environment(entry, layout)},
         "log_engine_metrics": False,
+        # A replica's workers talk at every layer: Ray's default would spread them over nodes.
+        "placement_group_config": {
+            "bundles": bundles(entry, on_gpu=layout.on_gpu),
+            "strategy": "STRICT_PACK",
+        },
         "deployment_config": {
             "num_replicas": layout.replicas,
             "max_ongoing_requests": 1_000_000,
@@ -246,8 +241,7 @@ def build_application(
             "graceful_shutdown_timeout_s": 2,
         },
     }
-    if not layout.on_gpu and entry.cpu is not None:
-        settings["placement_group_config"] = {"bundles": [{"CPU": entry.cpu.threads}]}
+    if not layout.on_gpu:
         settings["deployment_config"]["ray_actor_options"] = {"num_cpus": 0}
     if entry.is_local and own_cluster:
         # The weights are here: no task that looks for them on the hub.
@@ -255,11 +249,4 @@ def build_application(
             "callback_class": "serving.callbacks.LocalReplica",
             "callback_kwargs": {"engine_process": entry.cpu.engine_process if entry.cpu else None},
         }
-    ingress: dict[str, Any] = {}
-    if not direct:
-        ingress["ingress_deployment_config"] = {
-            "num_replicas": max(1, layout.replicas // 4),
-            "max_ongoing_requests": 1_000_000,
-            "ray_actor_options": {"num_cpus": 0},
-        }
-    return build_openai_app({"llm_configs": [LLMConfig(**settings)], **ingress})
+    return settings

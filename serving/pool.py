@@ -1,4 +1,4 @@
-"""A pool of vLLM replicas under Ray Serve, for one model, started and stopped from here.
+"""A pool of vLLM replicas under Ray Serve, for one model or several, started and stopped from here.
 
     with Pool(find_model("pocket-base"), log_dir=Path("results/run/logs")) as pool:
         options = ClientOptions(pool.base_url)
@@ -18,17 +18,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any, Self
 
-from core.errors import RequestRejected, ServerDied, UsageError
+from core.errors import HarnessError, RequestRejected, ServerDied, UsageError
 from serving.app import LOOPBACK
 from serving.catalogue import REPOSITORY, ModelEntry
+from serving.cluster import free_ports, is_free
 from serving.leftovers import MARK, account_of, clear_away, clear_dead_owners, new_folder
-from serving.server import ServerSpec, free_ports, is_free
+from serving.server import Command, ServerSpec
 from serving.weights import WeightsCommand
 
 DEADLINE_S = 900.0
@@ -40,61 +41,79 @@ SERVE_LOGS = REPOSITORY / "results" / "serve" / "logs"
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A pool that answers. `base_url` ends in /v1; `kind` is GPU or CPU."""
+    """A model that answers. `base_url` ends in /v1; `kind` is GPU or CPU."""
 
     base_url: str
     replicas: int
     kind: str
 
 
-class Pool:
-    """A context manager: on entry the pool is ready, on exit nothing of it is left.
+@dataclass(slots=True)
+class ModelState:
+    """How a model of the pool is. `running`: replicas that run; `error`: why it is lost."""
 
-    `port` None takes a free one. `ray_address` joins a running Ray cluster, which is left
-    running. All output goes to `log_dir`; `report` gets one line a state. `weights_folder` lets
-    `load_weights` put new weights into the replicas (training); without it nothing can.
+    wanted: int = 0
+    running: int = 0
+    ready: Ready | None = None
+    error: HarnessError | None = None
+
+
+class Pool:
+    """A context manager: on entry the models are ready, on exit nothing of the pool is left.
+
+    Several models run side by side as far as they fit, with replicas shared out by their `work`;
+    the others wait until one of these is retired. `port` None takes a free one. `ray_address`
+    joins a running Ray cluster, which is left running. All output goes to `log_dir`; `report`
+    gets one line a state. `weights_folder` lets `load_weights` put new weights into the replicas
+    (training, one model); without it nothing can. Threads may wait for models of their own.
     """
 
     def __init__(
         self,
-        entry: ModelEntry,
-        *,
+        *entries: ModelEntry,
         log_dir: Path,
+        work: Mapping[str, float] | None = None,
         port: int | None = None,
         ray_address: str | None = None,
         deadline_s: float = DEADLINE_S,
         report: Callable[[str], None] | None = None,
         weights_folder: Path | None = None,
     ) -> None:
-        self.entry = entry
+        self.entries = entries
         self.log_file = log_dir.resolve() / "pool.log"
+        self._work = dict(work or {})
         self._port = port
         self._ray_address = ray_address
         self._deadline_s = deadline_s
         self._report = report or _to_stderr
         self._weights_folder = weights_folder.resolve() if weights_folder else None
-        self._states: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._models = {entry.name: ModelState() for entry in entries}
+        self._ended: HarnessError | None = None
+        self._changed = threading.Condition()
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._heard = 0.0
         self._child: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._folder: Path | None = None
-        self._ready: Ready | None = None
 
     # -- life --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts the pool's process and returns at once; `wait` waits for it.
+        """Starts the pool's process and returns at once; `wait` waits for a model.
 
         Raises:
             UsageError: `port` is taken.
-            DataMissing: the model's folder holds no model.
+            DataMissing: a model's folder holds no model.
         """
-        _ = self.entry.location
+        for entry in self.entries:
+            _ = entry.location
         if self._port is not None and not is_free(self._port):
             raise UsageError(f"port {self._port} is in use on this machine; give another --port")
         clear_dead_owners()
         self._folder = new_folder()
         spec = ServerSpec(
-            entry=self.entry,
+            entries=self.entries,
+            work=self._work,
             port=self._port or free_ports(1)[0],
             ray_address=self._ray_address,
             folder=self._folder,
@@ -115,45 +134,63 @@ class Pool:
                 # Ctrl-C in the terminal is for the owner alone.
                 start_new_session=True,
             )
-        assert self._child.stdin is not None
         assert self._child.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._child.stdin.write(spec.model_dump_json() + "\n")
-            self._child.stdin.flush()
+        self._tell(spec)
+        self._heard = time.monotonic()
         self._reader = threading.Thread(
-            target=_read_states, args=(self._child.stdout, self._states), daemon=True
+            target=self._read_states, args=(self._child.stdout, self._heard), daemon=True
         )
         self._reader.start()
 
-    def wait(self) -> Ready:
-        """Waits until the pool answers.
+    def wait(self, model: str | None = None) -> Ready:
+        """Waits until a model answers; without a name, the only one.
 
         Raises:
             ServerDied: it ended, or is not ready by the deadline; the text holds the end of
                 the log that tells why.
             UsageError: the model does not fit this machine.
         """
-        started = time.monotonic()
-        give_up = started + self._deadline_s + GRACE_S
-        while self._ready is None:
-            try:
-                state = self._states.get(timeout=max(give_up - time.monotonic(), 0.0))
-            except queue.Empty:
-                raise ServerDied(
-                    f"the pool of {self.entry.name} hung for {self._deadline_s + GRACE_S:g} s. "
-                    + account_of(self._folder, self.log_file)
-                ) from None
-            self._take(state, time.monotonic() - started)
-        return self._ready
+        name = model or self.entry.name
+        with self._changed:
+            while True:
+                self._raise_lost(name)
+                if ready := self._models[name].ready:
+                    return ready
+                # A pool that lives tells of itself; a model may wait for others for days.
+                left_s = self._heard + self._deadline_s + GRACE_S - time.monotonic()
+                waits = any(state.ready for state in self._models.values())
+                if left_s <= 0 and not waits:
+                    raise ServerDied(
+                        f"the pool of {name} hung for {self._deadline_s + GRACE_S:g} s. "
+                        + account_of(self._folder, self.log_file)
+                    )
+                self._changed.wait(timeout=max(left_s, 1.0) if waits else left_s)
 
-    def check(self) -> None:
-        """Raises ServerDied, with the end of its log, if the pool ended since it was ready."""
-        for state in self._news():
-            self._take(state, 0.0)
+    def check(self, model: str | None = None) -> None:
+        """Raises what ended the pool, or lost the model, since it was ready; its text holds the
+        end of the log. For a client that gets no answer: while this returns, it is worth to
+        wait, since Serve replaces a dead replica by itself."""
+        with self._changed:
+            for name in [model] if model else list(self._models):
+                self._raise_lost(name)
+
+    def retire(self, model: str) -> None:
+        """Gives up a model's replicas, whose place the next one that waits may take."""
+        with self._changed:
+            self._models[model].ready = None
+            last = not any(name != model and not s.error for name, s in self._models.items())
+        if not last:
+            self._tell(Command(retire=model))
+
+    def health(self) -> dict[str, tuple[int, int]]:
+        """Of each model that has replicas: how many run, and how many should."""
+        with self._changed:
+            states = self._models.items()
+            return {name: (s.running, s.wanted) for name, s in states if s.wanted and s.ready}
 
     def stop(self) -> None:
         """Stops the pool and all of its processes. Does nothing if it does not run."""
-        child, self._child, self._ready = self._child, None, None
+        child, self._child = self._child, None
         if child is None or self._folder is None:
             return
         if child.stdin is not None:
@@ -167,6 +204,8 @@ class Pool:
         clear_away(self._folder, keep_logs_in=self.log_file.parent)
         if self._reader is not None:
             self._reader.join(timeout=STOP_S)
+        for state in self._models.values():
+            state.ready = None
 
     def __enter__(self) -> Self:
         try:
@@ -212,69 +251,106 @@ class Pool:
         if self._weights_folder is None:
             raise RuntimeError("the pool was started without a weights folder")
         _ = self._running
-        assert self._child is not None
-        assert self._child.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # then its last state tells why
-            self._child.stdin.write(command.model_dump_json() + "\n")
-            self._child.stdin.flush()
-        while True:
-            match self._states.get():
-                case {"state": "weights", "versions": versions}:
-                    return list(versions)
-                case {"state": "refused", "text": text}:
-                    raise RequestRejected(
-                        f"the pool of {self.entry.name} did not take the weights: {text}"
-                    )
-                case state:
-                    self._take(state, 0.0)
+        self._tell(Command(weights=command))
+        match self._answers.get():
+            case {"state": "weights", "versions": versions}:
+                return list(versions)
+            case {"text": text}:
+                raise RequestRejected(
+                    f"the pool of {self.entry.name} did not take the weights: {text}"
+                )
+        self.check()
+        raise ServerDied(f"the pool of {self.entry.name} ended")
 
     # -- what it is --------------------------------------------------------------------------
 
     @property
+    def entry(self) -> ModelEntry:
+        """The only model, or the first."""
+        return self.entries[0]
+
+    @property
     def base_url(self) -> str:
-        """The URL for ClientOptions, ending in /v1."""
+        """The only model's URL for ClientOptions, ending in /v1."""
         return self._running.base_url
 
     @property
     def replicas(self) -> int:
-        """Number of replicas."""
+        """Number of replicas of the only model."""
         return self._running.replicas
 
     @property
     def _running(self) -> Ready:
-        if self._ready is None:
+        ready = self._models[self.entry.name].ready
+        if ready is None:
             raise RuntimeError("the pool does not run: use `with Pool(...)`")
-        return self._ready
+        return ready
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _news(self) -> Iterator[dict[str, Any] | None]:
-        while True:
-            try:
-                yield self._states.get_nowait()
-            except queue.Empty:
-                return
+    def _tell(self, message: ServerSpec | Command) -> None:
+        if self._child is None or self._child.stdin is None:
+            return
+        with contextlib.suppress(BrokenPipeError, ValueError):  # its last state tells why
+            self._child.stdin.write(message.model_dump_json() + "\n")
+            self._child.stdin.flush()
 
-    def _take(self, state: dict[str, Any] | None, seconds: float) -> None:
-        name = self.entry.name
+    def _raise_lost(self, name: str) -> None:
+        error = self._models[name].error or self._ended
+        if error is not None:
+            raise error
+
+    def _read_states(self, lines: IO[str], started: float) -> None:
+        with lines, contextlib.suppress(ValueError, OSError):
+            for line in lines:
+                with self._changed:
+                    self._take(json.loads(line), time.monotonic() - started)
+                    self._heard = time.monotonic()
+                    self._changed.notify_all()
+        with self._changed:
+            if self._ended is None:
+                names = ", ".join(self._models)
+                account = account_of(self._folder, self.log_file)
+                self._ended = ServerDied(f"the pool of {names} ended. {account}")
+            self._changed.notify_all()
+        self._answers.put(None)
+
+    def _take(self, state: dict[str, Any], seconds: float) -> None:
+        model = self._models.get(state.get("model", ""))
         match state:
-            case None:
-                raise ServerDied(
-                    f"the pool of {name} ended. {account_of(self._folder, self.log_file)}"
-                )
             case {"state": "usage", "text": text}:
-                raise UsageError(text)
+                self._lose(model, UsageError(text))
             case {"state": "failed", "text": text}:
-                raise ServerDied(text)
+                self._lose(model, ServerDied(text))
+            case {"state": "weights"} | {"state": "refused"}:
+                self._answers.put(state)
             case {"state": "ray"}:
                 self._report(f"pool: Ray is up ({seconds:.0f} s)")
-            case {"state": "loading", "replicas": count, "kind": kind}:
+            case {"state": "note", "text": text}:
+                self._report(f"pool: {text}")
+            case {"state": "loading", "model": name, "replicas": count, "kind": kind} if model:
+                model.wanted = count
                 self._report(f"pool: starting {count} {kind} replica(s) of {name}")
-            case {"state": "ready", "base_url": url, "replicas": count, "kind": kind}:
-                self._ready = Ready(url, count, kind)
+            case {"state": "ready", "model": name, "base_url": url, **rest} if model:
+                model.ready = Ready(url, rest["replicas"], rest["kind"])
+                model.running = rest["replicas"]
                 self._report(f"pool: {name} answers at {url} ({seconds:.0f} s)")
-            case {"state": "unhealthy", "running": running}:
-                self._report(f"pool: {running} replica(s) of {name} run, Serve replaces the others")
+            case {"state": "replicas", "model": name, "running": running} if model:
+                self._tell_health(name, model, running)
+
+    def _lose(self, model: ModelState | None, error: HarnessError) -> None:
+        if model is None:
+            self._ended = error
+        else:
+            model.error, model.ready, model.running = error, None, 0
+
+    def _tell_health(self, name: str, model: ModelState, running: int) -> None:
+        """Says so where a replica of a model that was ready is gone, or is there again."""
+        before, model.running = model.running, running
+        if model.ready is None or before == running:
+            return
+        rest = "" if running >= model.wanted else "; Serve replaces the others"
+        self._report(f"pool: {running} of {model.wanted} replica(s) of {name} run{rest}")
 
 
 def serve_forever(
@@ -321,13 +397,6 @@ def _how_to_ask(pool: Pool) -> str:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _read_states(lines: IO[str], states: queue.Queue[dict[str, Any] | None]) -> None:
-    with lines, contextlib.suppress(ValueError, OSError):
-        for line in lines:
-            states.put(json.loads(line))
-    states.put(None)
 
 
 def _to_stderr(line: str) -> None:

@@ -1,10 +1,11 @@
-"""The process that holds a pool: starts Ray (or joins a cluster), runs the application, watches.
+"""The process that holds a pool: starts Ray (or joins a cluster), runs one application for each
+model, and watches them.
 
 `serving.pool.Pool` starts it as a child, so that neither Ray nor its chatter, its signal
 handlers and its environment come into the process that does the work. Line 1 of stdin is a
-`ServerSpec`; each line after it is a `WeightsCommand`; the end of stdin (its owner stopped, or
-was killed) ends this process too. Each line of stdout is a JSON state for the owner; all else
-that is printed goes to the log.
+`ServerSpec`; each line after it is a `Command`; the end of stdin (its owner stopped, or was
+killed) ends this process too. Each line of stdout is a JSON state for the owner; all else that
+is printed goes to the log.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ import json
 import os
 import queue
 import signal
-import socket
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -29,36 +29,30 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ConfigDict
 
 from core.errors import HarnessError, ServerDied, UsageError
-from serving.app import (
-    GIB,
-    LOOPBACK,
-    PORT_NAMES,
-    Layout,
-    Resources,
-    build_application,
-    can_stream_directly,
-    head_environment,
-    plan_layout,
-)
+from serving import cluster
+from serving.app import LOOPBACK, build_application
 from serving.catalogue import ModelEntry
 from serving.leftovers import account_of, clear_away
+from serving.placement import Layout, Node, Share, share_out, tensor_parallel, why_not
 from serving.weights import WeightsCommand, obey
 
 WATCH_PERIOD_S = 5.0
 POLL_PERIOD_S = 0.5
-OBJECT_STORE_BYTES = 256 << 20
 ANSWER_S = 120.0
-"""How long a pool that came up may answer with errors, at least: Serve notices a dead engine and
-puts another in its place in about a minute."""
+"""How long a model that came up may answer with errors, at least: Serve notices a dead engine
+and puts another in its place in about a minute."""
+ASK_S = 30.0
 
 
 class ServerSpec(BaseModel):
-    """What the owner asks for. `folder` is this pool's own, short, for Ray's session;
-    `weights_folder` None leaves out all that could change weights."""
+    """What the owner asks for. `work`: of each model, for its share of the replicas. `folder` is
+    this pool's own, short, for Ray's session; `weights_folder` None leaves out all that could
+    change weights."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    entry: ModelEntry
+    entries: tuple[ModelEntry, ...]
+    work: Mapping[str, float] = {}
     port: int
     ray_address: str | None
     folder: Path
@@ -67,19 +61,55 @@ class ServerSpec(BaseModel):
     weights_folder: Path | None = None
 
 
+class Command(BaseModel):
+    """What the owner may ask later: new weights, or a model's replicas to be given up."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weights: WeightsCommand | None = None
+    retire: str | None = None
+
+
+@dataclass(slots=True)
+class Served:
+    """A model that has replicas. `deadline`: when a start is given up; `bad_since`: since when
+    one that was ready does not run as it should."""
+
+    entry: ModelEntry
+    app: str
+    layout: Layout
+    base_url: str
+    started: float
+    deadline: float
+    running: int = -1
+    up: bool = False
+    answers: int = 0
+    ready: bool = False
+    bad_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What Serve says of an application; `running` counts the model's replicas."""
+
+    status: str
+    running: int
+    message: str
+
+
 def main() -> int:
-    """Runs one pool until stdin ends or a signal comes. Exit code 0, or 1 with a last state
+    """Runs a pool until stdin ends or a signal comes. Exit code 0, or 1 with a last state
     `failed` or `usage` that says why."""
     spec = ServerSpec.model_validate_json(sys.stdin.readline())
     say = _take_over_output(spec.log_file)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to handle
     signal.signal(signal.SIGTERM, _leave)
-    commands: queue.Queue[WeightsCommand] = queue.Queue()
+    commands: queue.Queue[Command] = queue.Queue()
     threading.Thread(target=_hear_owner, args=(commands,), daemon=True).start()
     pool = _Pool(spec, say, commands)
     try:
         pool.start()
-        pool.watch()
+        pool.run()
     except SystemExit:  # from _leave
         return 0
     except UsageError as error:
@@ -99,79 +129,107 @@ def main() -> int:
 
 class _Pool:
     def __init__(
-        self,
-        spec: ServerSpec,
-        say: Callable[..., None],
-        commands: queue.Queue[WeightsCommand],
+        self, spec: ServerSpec, say: Callable[..., None], commands: queue.Queue[Command]
     ) -> None:
         self.spec = spec
         self.say = say
         self.commands = commands
         self.own_cluster = spec.ray_address is None
-        self.direct = self.own_cluster and can_stream_directly()
-        self.name = f"longmem-{spec.entry.name}-{os.getpid()}"
-        self.started = time.monotonic()
-        self.deadline = self.started + spec.deadline_s
+        self.direct = cluster.streams_directly(spec.ray_address)
+        self.nodes: list[Node] = []
+        self.waiting = [Share(entry, spec.work.get(entry.name, 1.0)) for entry in spec.entries]
+        self.served: dict[str, Served] = {}
+
+    # -- start -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Raises ServerDied if the pool is not ready by the deadline."""
-        _ = self.spec.entry.location  # a missing model is told before Ray takes its seconds
-        resources = self._start_ray()
-        layout = self.layout = plan_layout(self.spec.entry, resources)
-        kind = "GPU" if layout.on_gpu else "CPU"
-        self.say(state="loading", replicas=layout.replicas, kind=kind)
-        host, port, prefix = self._start_application(layout)
-        self._wait_until_running(layout)
-        base_url = f"http://{host}:{port}{prefix}/v1"
-        # Longer than the replicas took: one whose engine died once may have been replaced.
-        now = time.monotonic()
-        self.deadline = min(self.deadline, now + max(ANSWER_S, 2 * (now - self.started)))
-        for _ in range(layout.replicas):
-            self._ask(base_url)
-        self.say(state="ready", base_url=base_url, replicas=layout.replicas, kind=kind)
+        """Ray and Serve are up; no model yet.
 
-    def _start_ray(self) -> Resources:
-        if self.own_cluster:
-            ports = dict(zip(PORT_NAMES, free_ports(len(PORT_NAMES)), strict=True))
-            os.environ.update(head_environment(ports, self.spec.folder, direct=self.direct))
-        elif _has_ray_token():
-            # Ray clusters ask for the user's token by default, and clients do not offer it.
-            os.environ.setdefault("RAY_AUTH_MODE", "token")
-        import ray
-
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
-        if self.own_cluster:
-            options |= {
-                "include_dashboard": False,
-                "object_store_memory": OBJECT_STORE_BYTES,
-                "_temp_dir": str(self.spec.folder),
-                "_node_ip_address": LOOPBACK,
-            }
+        Raises:
+            ServerDied: Ray does not start or does not let us in.
+            UsageError: a model's folder holds none, or the cluster cannot hold replicas.
+        """
+        for entry in self.spec.entries:
+            _ = entry.location  # a missing model is told before Ray takes its seconds
+        if self.spec.ray_address is None:
+            cpus = max(os.cpu_count() or 1, self._threads())
+            session = cluster.start(self.spec.folder, cpus=cpus, direct=self.direct)
         else:
-            options |= {"address": self.spec.ray_address}
-        try:
-            context = ray.init(**options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            if self.own_cluster:
-                raise ServerDied(f"Ray did not start: {error}\n{self.account()}") from error
-            raise ServerDied(
-                f"no Ray cluster at {self.spec.ray_address}: {error}. Is it up (`ray status`), "
-                "the same Ray 2.60.0, and is its token in ~/.ray/auth_token or RAY_AUTH_TOKEN? "
-                f"{self.account()}"
-            ) from error
-        self.say(state="ray", session=context.address_info["session_dir"])
-        total = ray.cluster_resources()
-        available = _free_memory_gib() if self.own_cluster else total.get("memory", 0.0) / GIB
-        return Resources(total.get("CPU", 0.0), total.get("GPU", 0.0), available)
+            session = cluster.join(self.spec.ray_address, self._give_up)
+        self.say(state="ray", session=session)
+        if not self.own_cluster:
+            every = cluster.nodes(free=False, own=False)
+            needs_code = cluster.needs_our_code(every, self.spec.weights_folder)
+            cluster.examine(self.spec.entries, needs_code=needs_code)
+        self._start_serve()
+        others = [] if self.own_cluster else cluster.clear_orphans()
+        self.nodes = cluster.nodes(free=not self.own_cluster, own=self.own_cluster)
+        if not self._place():
+            self._explain(others)
 
-    def _start_application(self, layout: Layout) -> tuple[str, int, str]:
-        """Returns host, port and path prefix under which the application answers."""
+    def _threads(self) -> int:
+        """CPUs for one replica of each model. Our own cluster has them even where the machine has
+        not, so that all models run side by side and the cores change hands."""
+        cpu = [entry for entry in self.spec.entries if entry.cpu is not None]
+        return sum(
+            entry.cpu.threads * tensor_parallel(entry, on_gpu=False) for entry in cpu if entry.cpu
+        )
+
+    def _give_up(self, text: str) -> None:
+        self.say(state="failed", text=text)
+        os._exit(1)
+
+    def _start_serve(self) -> None:
         from ray import serve
-        from ray.serve._private.api import _get_global_client
+        from ray.serve.schema import LoggingConfig
+
+        # On a cluster where Serve runs already, this changes nothing and joins it.
+        serve.start(
+            proxy_location="HeadOnly" if self.own_cluster else "EveryNode",
+            http_options={"host": LOOPBACK, "port": self.spec.port},
+            logging_config=LoggingConfig(log_level="WARNING", enable_access_log=False),
+        )
+
+    def _explain(self, others: list[str]) -> NoReturn:
+        entry = self.waiting[0].entry
+        every = self.nodes if self.own_cluster else cluster.nodes(free=False, own=False)
+        if not share_out(self.waiting, every):
+            raise UsageError(why_not(entry, every))
+        who = f": {', '.join(others)}" if others else ""
+        raise UsageError(
+            f"{why_not(entry, self.nodes)}. The cluster has more, but others hold it{who}. "
+            "Wait for them, or stop theirs (`serve status`, `ray status`)."
+        )
+
+    # -- models come and go ------------------------------------------------------------------
+
+    def _place(self) -> bool:
+        """Gives replicas to models that wait, as far as there is room. False if none got any."""
+        taken = [(served.entry, served.layout.replicas) for served in self.served.values()]
+        layouts = share_out(self.waiting, self.nodes, taken)
+        for share in [share for share in self.waiting if share.entry.name in layouts]:
+            self.waiting.remove(share)
+            self._deploy(share.entry, layouts[share.entry.name])
+        return bool(layouts)
+
+    def _deploy(self, entry: ModelEntry, layout: Layout) -> None:
+        kind = "GPU" if layout.on_gpu else "CPU"
+        self.say(state="loading", model=entry.name, replicas=layout.replicas, kind=kind)
+        name = cluster.application_name(entry.name)
+        alone = self.own_cluster and len(self.spec.entries) == 1
+        prefix = "" if alone else f"/{name if not self.own_cluster else entry.name}"
+        now = time.monotonic()
+        base_url = f"http://{self._run(entry, layout, name, prefix)}{prefix}/v1"
+        self.served[entry.name] = Served(
+            entry, name, layout, base_url, now, now + self.spec.deadline_s
+        )
+
+    def _run(self, entry: ModelEntry, layout: Layout, name: str, prefix: str) -> str:
+        """Starts the application, and returns the host and port that it will answer at."""
+        from ray import serve
         from ray.serve.api import RunTarget
         from ray.serve.schema import LoggingConfig
 
-        entry = self.spec.entry
         app = build_application(
             entry,
             layout,
@@ -181,131 +239,143 @@ class _Pool:
             weights_folder=self.spec.weights_folder,
         )
         quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
-        # On a cluster where Serve runs already, this changes nothing and joins it.
-        serve.start(
-            proxy_location="HeadOnly",
-            http_options={"host": LOOPBACK, "port": self.spec.port},
-            logging_config=quiet,
-        )
-        prefix = "" if self.own_cluster else f"/{self.name}"
-        target = RunTarget(
-            target=app, name=self.name, route_prefix=prefix or "/", logging_config=quiet
-        )
+        target = RunTarget(target=app, name=name, route_prefix=prefix or "/", logging_config=quiet)
         serve.run_many(
             [target],
             wait_for_ingress_deployment_creation=False,
             wait_for_applications_running=False,
         )
-        http = _get_global_client().http_config
-        host = http.host if http.host not in (None, "0.0.0.0", "::") else LOOPBACK
-        return host, http.port, prefix
+        host, port = cluster.proxy_address()
+        return f"{host}:{port}"
 
-    def _wait_until_running(
-        self, layout: Layout, *, hopeless: tuple[str, ...] = ("DEPLOY_FAILED", "UNHEALTHY")
-    ) -> None:
-        told = -1
+    def _retire(self, name: str) -> None:
+        """Gives up a model's replicas; the next that waits may take their place."""
+        served = self.served.pop(name, None)
+        if served is not None:
+            _delete(served.app)
+            self._place()
+
+    # -- the watch ---------------------------------------------------------------------------
+
+    def run(self) -> NoReturn:
+        """Looks after the models and obeys commands, until a signal comes.
+
+        Raises:
+            ServerDied: Serve did not answer for the deadline.
+        """
+        silent_since: float | None = None
         while True:
-            status, running, message = self._status()
-            if status == "RUNNING":
-                return
-            if status in hopeless:
-                raise ServerDied(
-                    f"model {self.spec.entry.name} did not start ({status}): "
-                    f"{_last_line(message)}\n{self.account()}"
-                )
-            if running != told:
-                told = running
-                self.say(state="replicas", running=running, replicas=layout.replicas)
-            self._check_deadline(running)
-            time.sleep(POLL_PERIOD_S)
+            starting = any(not served.ready for served in self.served.values())
+            try:
+                states = statuses()
+            except Exception as error:
+                silent_since = silent_since or time.monotonic()
+                if time.monotonic() - silent_since > self.spec.deadline_s:
+                    raise ServerDied(f"Serve does not answer: {error}\n{self.account()}") from error
+            else:
+                silent_since = None
+                for served in list(self.served.values()):
+                    self._look_after(served, states.get(served.app))
+            with contextlib.suppress(queue.Empty):
+                self._obey(self.commands.get(timeout=POLL_PERIOD_S if starting else WATCH_PERIOD_S))
 
-    def _check_deadline(self, running: int) -> None:
-        if time.monotonic() > self.deadline:
+    def _look_after(self, served: Served, status: Status | None) -> None:
+        try:
+            if served.ready:
+                self._watch(served, status or Status("NOT_STARTED", 0, "the application is gone"))
+            else:
+                self._bring_up(served, status or Status("DEPLOYING", 0, ""))
+        except ServerDied as error:
+            self.say(state="failed", model=served.entry.name, text=str(error))
+            self._retire(served.entry.name)
+
+    def _bring_up(self, served: Served, status: Status) -> None:
+        name = served.entry.name
+        if status.status in ("DEPLOY_FAILED", "UNHEALTHY") and not served.up:
             raise ServerDied(
-                f"model {self.spec.entry.name} was not ready within "
-                f"{self.spec.deadline_s:g} s ({running} of {self.layout.replicas} replicas run). "
+                f"model {name} did not start ({status.status}): {_last_line(status.message)}\n"
+                f"{self.account()}"
+            )
+        if status.running != served.running:
+            served.running = status.running
+            self.say(state="replicas", model=name, running=status.running)
+        if status.status == "RUNNING":
+            if not served.up:
+                # Longer than the replicas took: one whose engine died may have been replaced.
+                served.up, now = True, time.monotonic()
+                patience = max(ANSWER_S, 2 * (now - served.started))
+                served.deadline = min(served.deadline, now + patience)
+            self._try(served)
+        elif time.monotonic() > served.deadline:
+            raise ServerDied(
+                f"model {name} was not ready within {self.spec.deadline_s:g} s "
+                f"({status.running} of {served.layout.replicas} replicas run). "
                 f"Give it longer, or see why:\n{self.account()}"
             )
 
-    def _status(self) -> tuple[str, int, str]:
-        """Status of the application, number of model replicas running, what Serve says."""
-        from ray import serve
-
-        app = serve.status().applications.get(self.name)
-        if app is None:
-            return "DEPLOYING", 0, ""
-        running = sum(
-            d.replica_states.get("RUNNING", 0)
-            for name, d in app.deployments.items()
-            if name.startswith("LLMServer")
-        )
-        said = [app.message, *(d.message for d in app.deployments.values())]
-        return app.status.value, running, "\n".join(filter(None, said))
-
-    def _ask(self, base_url: str) -> None:
-        """One real request, tried until the deadline: what is up must also answer.
-
-        Raises:
-            ServerDied: it did not.
-        """
-        body = {"model": self.spec.entry.name, "prompt": [1, 1], "max_tokens": 1}
-        request = urllib.request.Request(
-            f"{base_url}/completions",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        while True:
-            try:
-                left_s = max(self.deadline - time.monotonic(), 1.0)
-                with opener.open(request, timeout=left_s) as response:
-                    response.read()
+    def _try(self, served: Served) -> None:
+        """What is up must also answer: as many real requests as there are replicas."""
+        try:
+            ask(served.base_url, served.entry.name)
+        except (urllib.error.URLError, OSError) as error:
+            if time.monotonic() <= served.deadline:
                 return
-            except (urllib.error.URLError, OSError) as error:
-                detail = ""
-                if isinstance(error, urllib.error.HTTPError):
-                    detail = error.read().decode(errors="replace")[:500]
-                if time.monotonic() > self.deadline:
-                    raise ServerDied(
-                        f"the pool runs but does not answer: {error} {detail}\n{self.account()}"
-                    ) from error
-            time.sleep(POLL_PERIOD_S)
+            detail = ""
+            if isinstance(error, urllib.error.HTTPError):
+                detail = error.read().decode(errors="replace")[:500]
+            raise ServerDied(
+                f"model {served.entry.name} runs but does not answer: {error} {detail}\n"
+                f"{self.account()}"
+            ) from error
+        served.answers += 1
+        if served.answers >= served.layout.replicas:
+            served.ready = True
+            self.say(
+                state="ready",
+                model=served.entry.name,
+                base_url=served.base_url,
+                replicas=served.layout.replicas,
+                kind="GPU" if served.layout.on_gpu else "CPU",
+            )
 
-    def watch(self) -> NoReturn:
-        """Obeys commands until the application stopped running for good.
+    def _watch(self, served: Served, status: Status) -> None:
+        name, whole = served.entry.name, served.layout.replicas
+        if status.running != served.running:
+            served.running = status.running
+            self.say(state="replicas", model=name, running=status.running)
+        if status.status == "RUNNING" and status.running >= whole:
+            served.bad_since = None
+            return
+        # Serve replaces a dead replica by itself; only a lasting failure ends the model.
+        served.bad_since = served.bad_since or time.monotonic()
+        lasting = time.monotonic() - served.bad_since > self.spec.deadline_s
+        if status.status == "DEPLOY_FAILED" or (lasting and not status.running):
+            raise ServerDied(
+                f"model {name} stopped running ({status.status}): {_last_line(status.message)}\n"
+                f"{self.account()}"
+            )
 
-        Raises:
-            ServerDied: it did.
-        """
-        bad_since: float | None = None
-        while True:
-            with contextlib.suppress(queue.Empty):
-                self._obey(self.commands.get(timeout=WATCH_PERIOD_S))
-            status, running, message = self._status()
-            if status == "RUNNING":
-                bad_since = None
-                continue
-            # Serve replaces a dead replica by itself; only a lasting failure ends the pool.
-            bad_since = bad_since or time.monotonic()
-            self.say(state="unhealthy", running=running, text=message[-500:])
-            if status == "DEPLOY_FAILED" or time.monotonic() - bad_since > self.spec.deadline_s:
-                raise ServerDied(
-                    f"model {self.spec.entry.name} stopped running ({status}): "
-                    f"{_last_line(message)}\n{self.account()}"
-                )
+    # -- commands ----------------------------------------------------------------------------
 
-    def _obey(self, command: WeightsCommand) -> None:
+    def _obey(self, command: Command) -> None:
+        if command.retire is not None:
+            self._retire(command.retire)
+        if command.weights is not None:
+            self._change_weights(command.weights)
+
+    def _change_weights(self, command: WeightsCommand) -> None:
         """Answers once *all* replicas have: Serve replaces one that has died, and it is waited
         for."""
         from ray.exceptions import RayActorError, RayTaskError
         from ray.serve.exceptions import DeploymentUnavailableError
 
-        self.deadline = time.monotonic() + self.spec.deadline_s
+        served = next(iter(self.served.values()))
+        deadline = time.monotonic() + self.spec.deadline_s
         versions: list[int] = []
-        while len(versions) != self.layout.replicas:
-            self._wait_until_running(self.layout, hopeless=("DEPLOY_FAILED",))
+        while len(versions) != served.layout.replicas:
+            self._wait_until_whole(served, deadline)
             try:
-                versions = obey(self._handle, command, timeout_s=self.spec.deadline_s)
+                versions = obey(_handle(served.app), command, timeout_s=self.spec.deadline_s)
             except (RayActorError, DeploymentUnavailableError):
                 versions = []
             except (RayTaskError, TimeoutError) as error:
@@ -313,77 +383,99 @@ class _Pool:
                 if command.name is not None:  # a file that it refused once, it refuses again
                     self.say(state="refused", text=_last_line(str(error)))
                     return
-            if len(versions) != self.layout.replicas:
-                self._check_deadline(len(versions))
+            if len(versions) != served.layout.replicas:
+                self._check(served, len(versions), deadline)
                 time.sleep(POLL_PERIOD_S)
         self.say(state="weights", versions=versions)
 
-    @cached_property
-    def _handle(self) -> Any:
-        """Reaches the model's replicas; each handle has a router of its own that stays."""
-        from ray import serve
+    def _wait_until_whole(self, served: Served, deadline: float) -> None:
+        while True:
+            status = statuses().get(served.app) or Status("DEPLOYING", 0, "")
+            if status.status == "RUNNING":
+                return
+            if status.status == "DEPLOY_FAILED":
+                raise ServerDied(
+                    f"model {served.entry.name} stopped running: {_last_line(status.message)}\n"
+                    f"{self.account()}"
+                )
+            self._check(served, status.running, deadline)
+            time.sleep(POLL_PERIOD_S)
 
-        deployments = serve.status().applications[self.name].deployments
-        name = next(name for name in deployments if name.startswith("LLMServer"))
-        return serve.get_deployment_handle(name, app_name=self.name)
+    def _check(self, served: Served, running: int, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            raise ServerDied(
+                f"model {served.entry.name}: {running} of {served.layout.replicas} replicas run "
+                f"after {self.spec.deadline_s:g} s.\n{self.account()}"
+            )
 
     def account(self) -> str:
         """What the logs say of a failure."""
         return account_of(self.spec.folder, self.spec.log_file)
 
     def stop(self) -> None:
-        """Removes what this process started: the application, and Ray if it is our own."""
+        """Removes what this process started: the applications, and Ray if it is our own."""
         if "ray" not in sys.modules:
             return
         import ray
-        from ray import serve
 
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        with contextlib.suppress(Exception):
-            if not self.own_cluster and ray.is_initialized():
-                serve.delete(self.name)
+        if not self.own_cluster and ray.is_initialized():
+            for served in self.served.values():
+                _delete(served.app)
         ray.shutdown()
 
 
-def _has_ray_token() -> bool:
-    given = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
-    return bool(given) or (Path.home() / ".ray" / "auth_token").is_file()
+def statuses() -> dict[str, Status]:
+    """What Serve says of each application."""
+    from ray import serve
+
+    found = {}
+    for name, app in serve.status().applications.items():
+        running = sum(
+            deployment.replica_states.get("RUNNING", 0)
+            for title, deployment in app.deployments.items()
+            if title.startswith("LLMServer")
+        )
+        said = [app.message, *(deployment.message for deployment in app.deployments.values())]
+        found[name] = Status(app.status.value, running, "\n".join(filter(None, said)))
+    return found
+
+
+def ask(base_url: str, model: str) -> None:
+    """One real request of one token.
+
+    Raises:
+        OSError: it brought no reply (urllib.error.HTTPError among others).
+    """
+    body = {"model": model, "prompt": [1, 1], "max_tokens": 1}
+    request = urllib.request.Request(
+        f"{base_url}/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=ASK_S) as response:
+        response.read()
+
+
+def _handle(app: str) -> Any:
+    """Reaches the model's replicas; each handle has a router of its own."""
+    from ray import serve
+
+    deployments = serve.status().applications[app].deployments
+    name = next(name for name in deployments if name.startswith("LLMServer"))
+    return serve.get_deployment_handle(name, app_name=app)
+
+
+def _delete(app: str) -> None:
+    from ray import serve
+
+    with contextlib.suppress(Exception):
+        serve.delete(app)
 
 
 def _last_line(message: str) -> str:
     """Of what Serve says, mostly a traceback: the line that names the error."""
     lines = [line for line in message.splitlines() if line and not line.startswith(" ")]
     return lines[-1] if lines else "Ray Serve does not say why"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now, below the range that systems hand out by
-    themselves, so that nobody takes one before we do. The last starts a range."""
-    ports: list[int] = []
-    start = 20_000 + os.getpid() % 9_000
-    for port in range(start, start + 3_000):
-        if is_free(port):
-            ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise ServerDied(f"no {count} free ports between {start} and {start + 3_000}")
-
-
-def is_free(port: int) -> bool:
-    """Whether `port` of loopback can be bound."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
-
-
-def _free_memory_gib() -> float:
-    import psutil
-
-    return float(psutil.virtual_memory().available) / GIB
 
 
 def _take_over_output(log_file: Path) -> Callable[..., None]:
@@ -407,13 +499,13 @@ def _leave(number: int, frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _hear_owner(commands: queue.Queue[WeightsCommand]) -> None:
+def _hear_owner(commands: queue.Queue[Command]) -> None:
     with contextlib.suppress(OSError, ValueError):
         rest = b""
         while some := os.read(0, 4096):
             *lines, rest = (rest + some).split(b"\n")
             for line in lines:
-                commands.put(WeightsCommand.model_validate_json(line))
+                commands.put(Command.model_validate_json(line))
     os.kill(os.getpid(), signal.SIGTERM)
 
 

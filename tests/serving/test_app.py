@@ -1,52 +1,23 @@
+import json
 import os
+import subprocess
+import sys
 from pkgutil import resolve_name
-from types import SimpleNamespace
 
 import pytest
 
-from core.errors import UsageError
 from serving.app import (
     PORT_NAMES,
-    Layout,
-    Resources,
     engine_arguments,
     head_environment,
-    plan_layout,
     replica_environment,
     tokenizer_alone,
 )
 from serving.catalogue import REPOSITORY, find_model
+from serving.placement import Layout
+from tests.tiny_model import write_tiny_model
 
 CPU, GPU = Layout(1, on_gpu=False), Layout(1, on_gpu=True)
-
-
-@pytest.mark.parametrize(
-    ("model", "cpus", "gpus", "memory_gib", "expected"),
-    [
-        ("pocket-base", 2, 0, 20, Layout(2, on_gpu=False)),
-        ("pocket-base", 2, 0, 4, Layout(1, on_gpu=False)),  # memory for one only
-        ("pocket-base", 64, 0, 500, Layout(8, on_gpu=False)),  # more than the front end can feed
-        ("pocket-base", 8, 4, 500, Layout(4, on_gpu=True)),
-        ("rl-memagent-14b", 96, 8, 500, Layout(4, on_gpu=True)),
-        ("qwenlong-l1-32b", 96, 7, 500, Layout(1, on_gpu=True)),
-    ],
-)
-def test_replicas_fill_what_ray_reports(model, cpus, gpus, memory_gib, expected):
-    assert plan_layout(find_model(model), Resources(cpus, gpus, memory_gib)) == expected
-
-
-@pytest.mark.parametrize(
-    ("model", "resources", "text"),
-    [
-        ("qwenlong-l1-32b", Resources(8, 2, 100), "takes 4 GPUs a replica, Ray reports 2"),
-        ("rl-memagent-7b", Resources(8, 0, 100), "Ray reports none. Use --ray-address"),
-        ("pocket-base", Resources(2, 0, 1), r"4 GiB a replica, Ray reports 2 CPUs and 1\.0 GiB"),
-        ("pocket-base", Resources(0, 0, 100), "Ray reports 0 CPUs"),
-    ],
-)
-def test_a_machine_too_small_is_a_usage_error(model, resources, text):
-    with pytest.raises(UsageError, match=text):
-        plan_layout(find_model(model), resources)
 
 
 @pytest.mark.parametrize("layout", [CPU, GPU])
@@ -105,13 +76,62 @@ def test_yarn_reaches_the_engine_on_gpus():
     assert (rope["rope_type"], rope["factor"]) == ("yarn", 4.0)
 
 
-def test_dual_chunk_attention_is_taken_out_of_the_1m_models():
-    arguments = engine_arguments(find_model("qwen2.5-7b-instruct-1m"), GPU)
-    config = SimpleNamespace(dual_chunk_attention_config={"chunk_size": 262_144})
+def test_dual_chunk_attention_is_taken_out_of_the_1m_models(tmp_path):
+    """By a value: a callable would have to be there in every worker."""
+    pytest.importorskip("vllm")
+    from vllm.config import LoadConfig, ModelConfig
 
+    arguments = engine_arguments(find_model("qwen2.5-7b-instruct-1m"), GPU)
     assert arguments["max_model_len"] == 1_010_000
-    assert vars(arguments["hf_overrides"](config)) == {}
-    assert vars(arguments["hf_overrides"](SimpleNamespace())) == {}
+    write_tiny_model(tmp_path, window_tokens=64)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["dual_chunk_attention_config"] = {"chunk_size": 32, "local_size": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    def made(**changes):
+        model = ModelConfig(model=str(tmp_path), max_model_len=64, **changes)
+        model.verify_dual_chunk_attention_config(LoadConfig())
+        return model.hf_config.dual_chunk_attention_config
+
+    assert made() is not None
+    assert made(hf_overrides=arguments["hf_overrides"]) is None
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["own cluster", "somebody's"])
+def test_a_replica_keeps_to_one_node_and_no_router_deals_requests_round(tmp_path, direct):
+    """What Ray Serve is told, as it would keep it."""
+    pytest.importorskip("vllm")
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from serving.app import build_application\n"
+        "from serving.catalogue import find_model\n"
+        "from serving.placement import Layout\n"
+        "app = build_application(find_model('rl-memagent-14b'), Layout(3, on_gpu=True),\n"
+        "    Path(sys.argv[1]), direct=sys.argv[2] == 'True', own_cluster=False)\n"
+        "server = app._bound_deployment\n"
+        "if not server.name.startswith('LLMServer'):\n"
+        "    (server,) = (a._bound_deployment for a in\n"
+        "        server.init_kwargs['llm_deployments'].values())\n"
+        "config = server._replica_config\n"
+        "import json; print(json.dumps(config.placement_group_bundles, sort_keys=True),\n"
+        "    config.placement_group_strategy)\n"
+        "router = server._deployment_config.request_router_config.request_router_class\n"
+        "print(server.num_replicas, app._ingress_request_router, router)\n"
+    )
+    environment = os.environ | {"RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": str(int(direct))}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path), str(direct)],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    placed, routed = done.stdout.splitlines()[-2:]
+    assert placed == '[{"CPU": 1, "GPU": 1.0}, {"GPU": 1.0}] STRICT_PACK'
+    assert routed.startswith("3 None ")
+    assert "RoundRobin" not in routed
 
 
 def test_telemetry_is_off_and_local_models_stay_offline():

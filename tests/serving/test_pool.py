@@ -17,11 +17,18 @@ import pytest
 from core.errors import DataMissing, RequestRejected, ServerDied, UsageError
 from serving import pool as pool_module
 from serving.catalogue import find_model
+from serving.cluster import free_ports, is_free
 from serving.leftovers import MARK, account_of, clear_away, clear_dead_owners, new_folder
 from serving.pool import Pool
-from serving.server import free_ports, is_free
 
-READY = {"state": "ready", "base_url": "http://127.0.0.1:1/v1", "replicas": 2, "kind": "CPU"}
+MODEL = "pocket-base"
+READY = {
+    "state": "ready",
+    "model": MODEL,
+    "base_url": "http://127.0.0.1:1/v1",
+    "replicas": 2,
+    "kind": "CPU",
+}
 
 
 @pytest.fixture
@@ -51,7 +58,9 @@ def start(entry, tmp_path, monkeypatch):
 
         monkeypatch.setattr(pool_module.subprocess, "Popen", popen)
         monkeypatch.setattr(pool_module, "STOP_S", 2.0)
-        return Pool(entry, log_dir=tmp_path / "logs", report=told.append, **options)
+        names = options.pop("names", [MODEL])
+        entries = [entry.model_copy(update={"name": name}) for name in names]
+        return Pool(*entries, log_dir=tmp_path / "logs", report=told.append, **options)
 
     told: list[str] = []
     make.told = told
@@ -102,16 +111,54 @@ def test_a_process_that_hangs_is_given_up_and_killed(start, monkeypatch):
 
 def test_a_pool_that_dies_later_is_found_by_check(start):
     with start(f"say(**{READY})\ntime.sleep(0.2)\nsay(state='failed', text='gone')\n") as pool:
-        _until(lambda: not pool._states.empty())
+        _until(lambda: pool._ended is not None)
         with pytest.raises(ServerDied, match="gone"):
             pool.check()
+
+
+SEVERAL = (
+    f"say(state='loading', model='a', replicas=1, kind='CPU')\nsay(**{dict(READY, model='a')})\n"
+    "say(state='failed', model='b', text='b has no memory')\n"
+    "for line in sys.stdin:\n"
+    "    if json.loads(line)['retire'] == 'a':\n"
+    f"        say(**{dict(READY, model='c', base_url='http://127.0.0.1:1/c/v1')})\n"
+)
+
+
+def test_a_model_that_is_lost_costs_no_other_and_a_retired_one_makes_room(start):
+    pool = start(SEVERAL, names=["a", "b", "c"])
+    try:
+        pool.start()
+        assert pool.wait("a").base_url == "http://127.0.0.1:1/v1"
+        with pytest.raises(ServerDied, match="b has no memory"):
+            pool.wait("b")
+        pool.check("a")
+        pool.retire("a")
+        assert pool.wait("c").base_url == "http://127.0.0.1:1/c/v1"
+    finally:
+        pool.stop()
+
+
+def test_a_replica_that_is_replaced_is_told(start):
+    program = (
+        f"say(state='loading', model={MODEL!r}, replicas=2, kind='CPU')\nsay(**{READY})\n"
+        f"say(state='replicas', model={MODEL!r}, running=1)\n"
+        f"say(state='replicas', model={MODEL!r}, running=2)\nsys.stdin.read()\n"
+    )
+    with start(program) as pool:
+        _until(lambda: len(start.told) == 4)
+        assert pool.health() == {MODEL: (2, 2)}
+    assert start.told[-2:] == [
+        f"pool: 1 of 2 replica(s) of {MODEL} run; Serve replaces the others",
+        f"pool: 2 of 2 replica(s) of {MODEL} run",
+    ]
 
 
 TAKES_WEIGHTS = (
     f"say(**{READY})\n"
     "for line in sys.stdin:\n"
-    "    command = json.loads(line)\n"
-    "    say(state='replicas', running=2)\n"
+    "    command = json.loads(line)['weights']\n"
+    f"    say(state='replicas', model={MODEL!r}, running=2)\n"
     "    if command['version'] == 13: say(state='refused', text='no such layer')\n"
     "    elif command['version'] == 14: say(state='weights', versions=[14, 0])\n"
     "    elif command['version'] == 15: sys.exit(1)\n"

@@ -7,13 +7,15 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.errors import ServerDied
 from serving import server
-from serving.app import Resources
 from serving.catalogue import ModelEntry
+from serving.placement import Layout
+from serving.server import Served, Status
 
 
 class Clock:
@@ -33,7 +35,6 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(server, "time", clock)
-    monkeypatch.setattr(server, "POLL_PERIOD_S", 10.0)  # so that an hour is 360 requests
     return clock
 
 
@@ -73,11 +74,10 @@ def test_a_pool_that_came_up_and_answers_only_with_errors_is_given_up(
     clock: Clock,
     broken_port: int,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After ANSWER_S or twice the time that it took to start, if there is so much left."""
     spec = server.ServerSpec(
-        entry=served_model,
+        entries=(served_model,),
         port=broken_port,
         ray_address=None,
         folder=tmp_path / "ray",
@@ -85,10 +85,55 @@ def test_a_pool_that_came_up_and_answers_only_with_errors_is_given_up(
         deadline_s=deadline_s,
     )
     pool = server._Pool(spec, lambda **state: None, queue.Queue())
-    address = ("127.0.0.1", broken_port, "")
-    monkeypatch.setattr(pool, "_start_ray", lambda: Resources(cpus=2, gpus=0, memory_gib=8))
-    monkeypatch.setattr(pool, "_start_application", lambda layout: address)
-    monkeypatch.setattr(pool, "_wait_until_running", lambda layout: clock.sleep(start_s))
+    url = f"http://127.0.0.1:{broken_port}/v1"
+    served = Served(served_model, "app", Layout(1, on_gpu=False), url, 0.0, deadline_s)
+    while clock.now < start_s:
+        pool._bring_up(served, Status("DEPLOYING", 0, ""))
+        clock.sleep(10.0)
+
+    def go_on_for_ever() -> None:
+        while True:
+            pool._bring_up(served, Status("RUNNING", 1, ""))
+            clock.sleep(10.0)
+
     with pytest.raises(ServerDied, match="runs but does not answer: HTTP Error 500"):
-        pool.start()
-    assert given_up_s < clock.now <= given_up_s + server.POLL_PERIOD_S
+        go_on_for_ever()
+    assert given_up_s < clock.now <= given_up_s + 10.0
+
+
+def make_pool(entry: ModelEntry, folder: Path, states: list[dict[str, Any]]) -> server._Pool:
+    spec = server.ServerSpec(
+        entries=(entry,),
+        port=1,
+        ray_address=None,
+        folder=folder,
+        log_file=folder / "pool.log",
+        deadline_s=600.0,
+    )
+    return server._Pool(spec, lambda **state: states.append(state), queue.Queue())
+
+
+def test_a_model_that_dies_for_good_is_given_up_and_the_pool_goes_on(
+    served_model: ModelEntry, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[dict[str, Any]] = []
+    deleted: list[str] = []
+    monkeypatch.setattr(server, "_delete", deleted.append)
+    pool = make_pool(served_model, tmp_path, states)
+    pool.waiting.clear()
+    served = Served(served_model, "app", Layout(2, on_gpu=False), "", 0.0, 600.0, 2, ready=True)
+    pool.served[served_model.name] = served
+
+    pool._look_after(served, Status("RUNNING", 1, ""))  # Serve replaces one by itself
+    clock.sleep(700.0)
+    pool._look_after(served, Status("RUNNING", 1, ""))
+    pool._look_after(served, Status("RUNNING", 2, ""))
+    assert [state["state"] for state in states] == ["replicas", "replicas"]
+
+    pool._look_after(served, Status("UNHEALTHY", 0, ""))
+    clock.sleep(700.0)
+    pool._look_after(served, Status("UNHEALTHY", 0, "ValueError: no"))
+    assert (states[-1]["state"], states[-1]["model"]) == ("failed", served_model.name)
+    assert "stopped running (UNHEALTHY): ValueError: no" in states[-1]["text"]
+    assert deleted == ["app"]
+    assert not pool.served

@@ -32,8 +32,8 @@ from transformers import Qwen2ForCausalLM
 
 from core.errors import HarnessError, UsageError
 from serving.app import LOOPBACK, PORT_NAMES, head_environment
+from serving.cluster import OBJECT_STORE_BYTES, free_ports
 from serving.leftovers import MARK, clear_away, new_folder
-from serving.server import OBJECT_STORE_BYTES, free_ports
 from tasks.corpora.read import Corpora
 from training.rl.loop import METRICS_FILE, Progress
 from training.rl.recipe import RlRecipe, recipe_json

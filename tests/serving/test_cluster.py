@@ -1,0 +1,63 @@
+"""Joining a cluster: what is told before Ray is asked."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from core.errors import UsageError
+from serving import cluster
+from serving.catalogue import REPOSITORY
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("ray://head:10001", "carry no HTTP .* --ray-address auto, or with HOST:PORT"),
+        ("head", "expected HOST:PORT of the head, or auto"),
+        ("head:http", "expected HOST:PORT"),
+    ],
+)
+def test_an_address_that_cannot_be_joined_is_told(address: str, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        cluster.join(address, pytest.fail)
+
+
+def test_an_address_where_nobody_listens_is_told_at_once() -> None:
+    (port,) = cluster.free_ports(1)
+    started = time.monotonic()
+    with pytest.raises(UsageError, match=f"127.0.0.1:{port}: nobody listens there"):
+        cluster.join(f"127.0.0.1:{port}", pytest.fail)
+    assert time.monotonic() - started < cluster.CONNECT_S
+
+
+def test_a_port_that_is_no_cluster_is_given_up() -> None:
+    """Ray itself would wait for minutes, and end the process."""
+    program = (
+        "import os, sys; from serving import cluster; cluster.JOIN_S = 1.0\n"
+        "def give_up(text): print(text, flush=True); os._exit(3)\n"
+        "cluster.join(sys.argv[1], give_up)\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, "-c", program, f"127.0.0.1:{port}"],
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
+            env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+            check=False,
+            timeout=120,
+        )
+    assert done.returncode == 3, done.stderr[-2000:]
+    assert f"no Ray cluster at 127.0.0.1:{port} let us in within 1 s" in done.stdout
+
+
+def test_an_application_tells_whose_it_is() -> None:
+    name = cluster.application_name("qwen2.5-7b-instruct")
+    assert name == f"longmem-qwen2.5-7b-instruct-{socket.gethostname()}-{os.getpid()}"
