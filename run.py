@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stopped in a state that resumes, 2 wrong use."""
     arguments = _parser().parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    # httpx logs each request's address, which can hold a deployment's name.
+    # httpx, which fetches corpora, logs each request's address.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.sweep import Limits, Server
+from serving.api.outage import Patience
 from serving.client import Client, ClientOptions
 
 ENDPOINT_CONCURRENCY = 32
@@ -16,7 +17,10 @@ ENDPOINT_CONCURRENCY = 32
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Flags of `run.py sweep` that say where to ask; none of them changes a result."""
+    """Flags of `run.py sweep` that say where to ask; none of them changes a result.
+
+    `reply_timeout_s`: for one reply, all of it. `outage_s`: how long an endpoint may be away.
+    """
 
     endpoint: str | None = None
     api_key_env: str = "OPENAI_API_KEY"
@@ -24,6 +28,8 @@ class ServerOptions:
     azure_api_version: str | None = None
     ray_address: str | None = None
     concurrency: int | None = None
+    reply_timeout_s: float = 1800.0
+    outage_s: float = 600.0
 
 
 def server_for(options: ServerOptions, run_dir: Path) -> Server:
@@ -39,7 +45,9 @@ def server_for(options: ServerOptions, run_dir: Path) -> Server:
                 plain_openai=options.plain_openai,
                 azure_api_version=options.azure_api_version,
                 connections=_concurrency(model, options),
-            )
+                reply_timeout_s=options.reply_timeout_s,
+            ),
+            patience=Patience(outage_s=options.outage_s),
         )
 
     @contextmanager
@@ -58,8 +66,10 @@ def server_for(options: ServerOptions, run_dir: Path) -> Server:
                     url=started.base_url,
                     window_tokens=model.entry.window_tokens,
                     connections=_concurrency(model, options),
+                    reply_timeout_s=options.reply_timeout_s,
                 ),
                 model.tokenizer,
+                Patience(alive=started.check),
             )
 
     return endpoint if options.endpoint else pool

@@ -212,6 +212,7 @@ def _client(name: str, arguments: argparse.Namespace) -> Iterator[Client]:
         yield Client(options)
         return
     from core.tokens import Tokenizer
+    from serving.api.outage import Patience
     from serving.catalogue import find_model
     from serving.pool import Pool as ServedPool
 
@@ -220,7 +221,8 @@ def _client(name: str, arguments: argparse.Namespace) -> Iterator[Client]:
         options = ClientOptions(
             pool.base_url, window_tokens=entry.window_tokens, connections=CLEANING_CONCURRENCY
         )
-        yield Client(options, Tokenizer.load(entry.location, entry.revision))
+        tokenizer = Tokenizer.load(entry.location, entry.revision)
+        yield Client(options, tokenizer, Patience(alive=pool.check))
 
 
 async def _clean_by(name: str, client: Client, pool: Pool, verdicts: Verdicts) -> CleaningReport:

@@ -50,6 +50,22 @@ def add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="leave out top_k and repetition_penalty, which OpenAI's own servers refuse",
     )
     add.add_argument("--azure-api-version", metavar="VERSION", help="speak Azure's dialect")
+    add.add_argument(
+        "--reply-timeout",
+        type=at_least(1),
+        default=1800,
+        metavar="S",
+        help="seconds that one reply may take in all; a request that takes longer has failed "
+        "(default: 1800)",
+    )
+    add.add_argument(
+        "--outage",
+        type=at_least(1),
+        default=600,
+        metavar="S",
+        help="seconds that an endpoint may be away before the sweep ends, to be gone on with "
+        "later (default: 600); a pool of ours is waited for as long as it lives",
+    )
     add.add_argument("--tokenizer", metavar="DIR", help="folder with tokenizer.json")
     add.add_argument(
         "--checkpoint",
@@ -96,6 +112,8 @@ def sweep(arguments: argparse.Namespace) -> int:
         azure_api_version=arguments.azure_api_version,
         ray_address=arguments.ray_address,
         concurrency=arguments.concurrency,
+        reply_timeout_s=arguments.reply_timeout,
+        outage_s=arguments.outage,
     )
     rows = run_sweep(plan, run_dir, server_for(options, run_dir), limits_of(plan, options))
     _print_ledger(rows)

@@ -10,6 +10,7 @@ its text says what, where, got, expected, and what to do.
     |- RequestFailed      a request did not bring a reply, retries included
     |  |- RequestTimeout  ... in time
     |  |- RequestRejected ... because the server refused it (4xx)
+    |  |- BadReply        ... that is one: the server answered, with something else
     |- PromptTooLong      a prompt does not fit the model's window
 
 `kind` is what ledgers count by. A `fatal` error says that the run cannot go on (it is no
@@ -75,6 +76,12 @@ class RequestRejected(RequestFailed):
     """The server refused the request (4xx other than 429); it is not sent again."""
 
     kind = "rejected"
+
+
+class BadReply(RequestFailed):
+    """The server answered 200 with something that is no reply to what was asked."""
+
+    kind = "bad_reply"
 
 
 class PromptTooLong(HarnessError):

@@ -1,26 +1,28 @@
 """One async client for every OpenAI-compatible server: our pool, vLLM, OpenAI, Azure.
 
-Retries, bounded, with exponential backoff and jitter: on transport errors, 429 (its
-Retry-After is honoured) and 5xx, and on nothing else. A reply that does not come in time is
+What may pass is tried again: broken connections, 429, 5xx and replies that are none, each
+request boundedly, with exponential backoff and jitter. While the server as a whole does not
+answer, all requests wait together (serving/outage.py). A reply that does not come in time is
 not asked for again: the server may still be at work on it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import random
+import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypeVar
 
-import httpx
+from yarl import URL
 
 from core.errors import (
+    BadReply,
     HarnessError,
     PromptTooLong,
     RequestFailed,
@@ -29,11 +31,37 @@ from core.errors import (
     UsageError,
 )
 from core.tokens import Tokenizer
-from core.types import Message, Sampling, Turn
-from serving.wire import Reply, error_text, read_reply, refusal, request_body
+from core.types import GREEDY, Message, Sampling, Turn
+from serving.api.connection import (
+    Connection,
+    Request,
+    Response,
+    Timeouts,
+    checked_url,
+    key_from,
+)
+from serving.api.outage import Outage, Patience, Trouble
+from serving.api.wire import (
+    Asked,
+    Reply,
+    error_text,
+    read_models,
+    read_reply,
+    refusal,
+    request_body,
+    visible,
+)
+
+T = TypeVar("T")
 
 LONG_PROMPT_CHARS = 20_000
 """Prompts above this are tokenized in a thread, so that the event loop keeps turning."""
+
+PROBE_S = 60.0
+"""A probe of one token that takes longer was not answered."""
+
+MOST_WAITS = 50
+"""Outages that one request sits through: one that fails whenever the server is back must end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +74,9 @@ class ClientOptions:
     `azure_api_version`: turns on Azure's style: api-key header, deployment in the path.
     `window_tokens`: the model's window, checked before sending; servers may otherwise cut
     the reply budget without a word. None leaves the check to the server.
+    `connections`: requests at the server at once. `reply_timeout_s`: from sending a request to
+    its reply's end; `silence_timeout_s`: between two bytes of a reply that has begun.
+    `retries`: of a request where the server answers others.
     """
 
     url: str
@@ -56,9 +87,8 @@ class ClientOptions:
     connections: int = 64
     connect_timeout_s: float = 10.0
     reply_timeout_s: float = 1800.0
+    silence_timeout_s: float = 60.0
     retries: int = 5
-    backoff_s: float = 0.5
-    backoff_max_s: float = 30.0
 
 
 class Client:
@@ -67,45 +97,38 @@ class Client:
 
         async with Client(ClientOptions("http://127.0.0.1:8000/v1"), tokenizer) as client:
             turn = await client.turn("m", messages, max_tokens=128, sampling=GREEDY, tag="a")
+
+    With a tokenizer, prompts travel as token ids. `patience`: how long to wait for a server
+    that is away; a pool of our own gives its `check` as `Patience.alive`.
     """
 
     def __init__(
         self,
         options: ClientOptions,
         tokenizer: Tokenizer | None = None,
-        *,
-        transport: httpx.AsyncBaseTransport | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        patience: Patience | None = None,
     ) -> None:
         self.options = options
         self._tokenizer = tokenizer
-        self._transport = transport
-        self._sleep = sleep
-        self._jitter = random.Random()
-        self._key: str | None = None
-        self._http: httpx.AsyncClient | None = None
-        url = _checked_url(options.url)
-        self._where = f"{url.scheme}://{url.netloc.decode()}{url.path}"
-        self._loopback = url.host in ("127.0.0.1", "localhost", "::1")
+        self._patience = patience or Patience()
+        self._connection: Connection | None = None
+        self._has_answered = False
+        self._url_where = checked_url(options.url).with_query(None).with_fragment(None)
+        self._where = str(self._url_where)
 
     def __repr__(self) -> str:
         return f"Client({self._where})"
 
     async def __aenter__(self) -> Self:
         options = self.options
-        self._key = _key_from(options.key_env)
-        self._http = httpx.AsyncClient(
-            headers=self._headers(),
-            timeout=httpx.Timeout(
-                options.reply_timeout_s, connect=options.connect_timeout_s, pool=None
-            ),
-            limits=httpx.Limits(
-                max_connections=options.connections,
-                max_keepalive_connections=options.connections,
-            ),
-            transport=self._transport,
-            # A proxy from the environment must not stand between us and our own pool.
-            trust_env=not self._loopback,
+        self._room = asyncio.Semaphore(options.connections)
+        self._outage = Outage(self._where, self._patience)
+        self._connection = Connection(
+            self._url_where,
+            key_from(options.key_env),
+            Timeouts(options.connect_timeout_s, options.silence_timeout_s),
+            azure=options.azure_api_version is not None,
+            own=self._patience.alive is not None,
         )
         return self
 
@@ -115,16 +138,10 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
-
-    def _headers(self) -> dict[str, str]:
-        if self._key is None:
-            return {}
-        if self.options.azure_api_version is not None:
-            return {"api-key": self._key}
-        return {"Authorization": f"Bearer {self._key}"}
+        if self._connection is not None:
+            await self._outage.close()
+            await self._connection.close()
+            self._connection = None
 
     async def turn(
         self,
@@ -142,13 +159,26 @@ class Client:
             PromptTooLong: prompt and reply budget exceed the window.
             RequestRejected: the server refused (4xx).
             RequestTimeout: no reply within `reply_timeout_s`.
-            ServerDied: nobody listens, retries included.
+            BadReply: what came is no reply, retries included.
+            ServerDied: the server ended, or is away for longer than `patience`.
             RequestFailed: any other failure that outlasted the retries.
         """
         started = time.perf_counter()
         prompt = await self._prompt(messages)
-        reply = await self._reply(model, prompt, max_tokens, sampling, with_ids)
-        return self._to_turn(reply, messages, tag, prompt, time.perf_counter() - started)
+        asked = Asked(max_tokens, len(prompt) if isinstance(prompt, list) else None, with_ids)
+        reply = await self._reply(model, prompt, asked, sampling)
+        return Turn(
+            tag=tag,
+            messages=tuple(messages),
+            reply=reply.text,
+            finish_reason=reply.finish_reason,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            seconds=time.perf_counter() - started,
+            prompt_ids=reply.prompt_ids,
+            reply_ids=reply.reply_ids,
+            logprobs=reply.logprobs,
+        )
 
     async def complete(
         self, model: str, prompt_ids: Sequence[int], *, max_tokens: int, sampling: Sampling
@@ -157,20 +187,18 @@ class Client:
 
         Raises as `turn` does, and RequestFailed also where the server read other ids.
         """
-        reply = await self._reply(model, list(prompt_ids), max_tokens, sampling, with_ids=True)
+        asked = Asked(max_tokens, len(prompt_ids), with_ids=True)
+        reply = await self._reply(model, list(prompt_ids), asked, sampling)
         if reply.prompt_ids != tuple(prompt_ids):
             raise RequestFailed(f"{self._where} read other prompt ids than it was sent")
         return reply
 
     async def models(self) -> list[str]:
         """Names of the models that the server offers. Raises as `turn` does."""
-        data = await self._send("GET", self._url("", "/models"), None)
-        try:
-            return [str(entry["id"]) for entry in data["data"]]
-        except (KeyError, TypeError) as error:
-            raise RequestFailed(
-                f"{self._where}/models sent no list of models: {str(data)[:300]}"
-            ) from error
+        request = Request("GET", self._url("", "/models"))
+        return await self._send(
+            request, lambda: request, lambda body: read_models(body, where=self._where)
+        )
 
     async def check(self, model: str) -> None:
         """Fails early and clearly where `model` cannot be asked here.
@@ -183,38 +211,17 @@ class Client:
             return  # Azure lists models of the resource, not its deployments.
         offered = await self.models()
         if model not in offered:
+            names = self._open.without_key(visible(", ".join(offered)[:2000]))
             raise UsageError(
-                f"{self._where} does not serve {model!r}; it serves: {', '.join(offered)}. "
+                f"{self._where} does not serve {model!r}; it serves: {names}. "
                 "Name one of these with --models."
             )
 
-    # -- inside ------------------------------------------------------------------------------
+    # -- one turn ----------------------------------------------------------------------------
 
     @property
     def _plain(self) -> bool:
         return self.options.plain_openai or self.options.azure_api_version is not None
-
-    async def _reply(
-        self,
-        model: str,
-        prompt: Sequence[Message] | list[int],
-        max_tokens: int,
-        sampling: Sampling,
-        with_ids: bool,
-    ) -> Reply:
-        if isinstance(prompt, list):
-            self._check_window(len(prompt), max_tokens)
-        body = request_body(
-            model,
-            prompt,
-            max_tokens=max_tokens,
-            sampling=sampling,
-            plain_openai=self._plain,
-            with_ids=with_ids,
-        )
-        path = "/completions" if isinstance(prompt, list) else "/chat/completions"
-        data = await self._send("POST", self._url(model, path), body)
-        return read_reply(data, where=self._where, with_ids=with_ids)
 
     async def _prompt(self, messages: Sequence[Message]) -> Sequence[Message] | list[int]:
         if self._tokenizer is None:
@@ -222,6 +229,36 @@ class Client:
         if sum(len(m.content) for m in messages) > LONG_PROMPT_CHARS:
             return await asyncio.to_thread(self._tokenizer.render_chat, messages)
         return self._tokenizer.render_chat(messages)
+
+    async def _reply(
+        self, model: str, prompt: Sequence[Message] | list[int], asked: Asked, sampling: Sampling
+    ) -> Reply:
+        if isinstance(prompt, list):
+            self._check_window(len(prompt), asked.max_tokens)
+
+        def probe() -> Request:
+            start = prompt[:1] if isinstance(prompt, list) else [Message("user", "1")]
+            return self._request(model, start, Asked(max_tokens=1), GREEDY)
+
+        def read(body: bytes) -> Reply:
+            reply = read_reply(body, asked, where=self._where)
+            return replace(reply, text=self._open.without_key(reply.text))
+
+        return await self._send(self._request(model, prompt, asked, sampling), probe, read)
+
+    def _request(
+        self, model: str, prompt: Sequence[Message] | list[int], asked: Asked, sampling: Sampling
+    ) -> Request:
+        body = request_body(
+            model,
+            prompt,
+            max_tokens=asked.max_tokens,
+            sampling=sampling,
+            plain_openai=self._plain,
+            with_ids=asked.with_ids,
+        )
+        path = "/completions" if isinstance(prompt, list) else "/chat/completions"
+        return Request("POST", self._url(model, path), body)
 
     def _check_window(self, prompt_tokens: int, max_tokens: int) -> None:
         window = self.options.window_tokens
@@ -232,136 +269,115 @@ class Client:
                 "Take smaller chunks or budgets."
             )
 
-    def _url(self, model: str, path: str) -> str:
+    def _url(self, model: str, path: str) -> URL:
         base = self.options.url.rstrip("/")
         if self.options.azure_api_version is None:
-            return base + path
+            return URL(base + path)
         middle = f"/openai/deployments/{model}" if model else "/openai"
-        return f"{base}{middle}{path}?api-version={self.options.azure_api_version}"
+        return URL(f"{base}{middle}{path}?api-version={self.options.azure_api_version}")
 
-    async def _send(self, method: str, url: str, body: dict[str, Any] | None) -> Any:
-        """Sends until there is a reply, a refusal, or no retry left."""
-        if self._http is None:
+    # -- one request, until there is an answer ------------------------------------------------
+
+    @property
+    def _open(self) -> Connection:
+        if self._connection is None:
             raise RuntimeError("the client is not open: use `async with Client(...)`")
-        attempt = 0
+        return self._connection
+
+    async def _send(
+        self, request: Request, probe: Callable[[], Request], read: Callable[[bytes], T]
+    ) -> T:
+        """Sends until there is a reply, a refusal, or no retry and no patience left."""
+        connection = self._open
+        tries = waits = 0
         while True:
-            wait_s: float | None = None
-            cause: Exception | None = None
+            await self._outage.over()
+            probes = self._outage.failed_probes
             try:
-                response = await self._http.request(method, url, json=body)
-            except httpx.ReadTimeout as error:
-                raise RequestTimeout(
-                    f"{self._where} did not reply within {self.options.reply_timeout_s:g} s"
-                ) from error
-            except httpx.RequestError as error:
-                failure, cause = self._transport_failure(error, attempt + 1), error
+                async with self._room:
+                    answer = read(await self._once(request, self.options.reply_timeout_s))
+            except BadReply as error:
+                trouble = Trouble(BadReply(connection.without_key(str(error))))
+            except Trouble as met:
+                trouble = met
+                if self._is_patient(trouble):
+                    self._outage.failed(trouble, partial(self._probe, probe))
+            except RequestTimeout as error:
+                self._outage.failed(Trouble(error), partial(self._probe, probe))
+                raise
             else:
-                if response.status_code == 200:
-                    return self._json(response)
-                failure = self._status_failure(response, attempt + 1)
-                wait_s = _retry_after_s(response)
-            if attempt >= self.options.retries:
-                raise failure from cause
-            await self._sleep(self._backoff_s(attempt, wait_s))
-            attempt += 1
+                self._has_answered = True
+                self._outage.answered()
+                return answer
+            await self._patience.sleep(self._patience.pause_s(tries + waits, trouble.after_s))
+            await self._outage.over()
+            if trouble.waits or self._outage.failed_probes > probes:
+                waits += 1
+            else:
+                tries += 1
+            if tries > self.options.retries or waits > MOST_WAITS:
+                raise self._given_up(trouble.error, tries + waits) from trouble
 
-    def _json(self, response: httpx.Response) -> Any:
+    def _is_patient(self, trouble: Trouble) -> bool:
+        """Whether to wait. Where nobody ever answered, the address is likely to be wrong."""
+        nobody = isinstance(trouble.error, ServerDied)
+        return self._has_answered or self._patience.alive is not None or not nobody
+
+    def _given_up(self, error: HarnessError, tries: int) -> HarnessError:
+        # A server that answers others is not gone.
+        kind = RequestFailed if self._has_answered and error.fatal else type(error)
+        return kind(f"{error} ({tries} tries)")
+
+    async def _probe(self, request: Callable[[], Request]) -> None:
+        """Raises Trouble where the server does not answer; a refusal is an answer."""
         try:
-            return response.json()
-        except ValueError as error:
-            raise RequestFailed(
-                f"{self._where} answered 200 with something other than JSON: "
-                f"{self._redact(response.text[:200])!r}. Does the URL end in /v1?"
-            ) from error
+            await self._once(request(), min(PROBE_S, self.options.reply_timeout_s))
+        except RequestTimeout as error:
+            raise Trouble(error) from error
+        except HarnessError:
+            return
 
-    def _transport_failure(self, error: httpx.RequestError, attempts: int) -> HarnessError:
-        text = f"{type(error).__name__}: {self._redact(str(error))}".rstrip(": ")
-        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            return ServerDied(
-                f"nobody answers at {self._where} ({text}; {attempts} attempts). "
-                "Is the server running, and is the URL right?"
-            )
-        return RequestFailed(f"the connection to {self._where} broke ({text}; {attempts} attempts)")
+    async def _once(self, request: Request, timeout_s: float) -> bytes:
+        """The body of a 200.
 
-    def _status_failure(self, response: httpx.Response, attempts: int) -> HarnessError:
-        """An error to raise when retries are used up. Raises at once what is not retried."""
-        status = response.status_code
-        body = self._redact(response.text)
+        Raises:
+            Trouble: what may pass.
+            HarnessError: what may not: a refusal, or no reply in time.
+        """
+        response = await self._open.send(request, timeout_s)
+        if response.status == 200:
+            return response.body
+        raise self._status_failure(self._open, response)
+
+    def _status_failure(self, connection: Connection, response: Response) -> Trouble | HarnessError:
+        """The error for a status that is not 200: Trouble where it may pass."""
+        status = response.status
+        text = response.body.decode("utf-8", errors="replace")
         if status == 429 or status >= 500:
-            return RequestFailed(
-                f"{self._where} answered {status} in {attempts} attempts: {error_text(body)}"
-            )
-        raise refusal(
+            said = f"{self._where} answered {status}: {connection.without_key(error_text(text))}"
+            after_s = _retry_after_s(response.headers)
+            return Trouble(RequestFailed(said), after_s, waits=status == 429)
+        refused = refusal(
             status,
-            body,
+            text,
             where=self._where,
             key_env=self.options.key_env,
             plain_openai=self._plain,
         )
-
-    def _backoff_s(self, attempt: int, asked_s: float | None) -> float:
-        if asked_s is not None:
-            return min(asked_s, self.options.backoff_max_s)
-        ceiling = min(self.options.backoff_s * float(2**attempt), self.options.backoff_max_s)
-        return ceiling * self._jitter.uniform(0.5, 1.0)
-
-    def _redact(self, text: str) -> str:
-        return text if self._key is None else text.replace(self._key, "[key]")
-
-    @staticmethod
-    def _to_turn(
-        reply: Reply,
-        messages: Sequence[Message],
-        tag: str,
-        prompt: Sequence[Message] | list[int],
-        seconds: float,
-    ) -> Turn:
-        counted = len(prompt) if isinstance(prompt, list) else 0
-        return Turn(
-            tag=tag,
-            messages=tuple(messages),
-            reply=reply.text,
-            finish_reason=reply.finish_reason,
-            prompt_tokens=reply.prompt_tokens or counted,
-            completion_tokens=reply.completion_tokens,
-            seconds=seconds,
-            prompt_ids=reply.prompt_ids,
-            reply_ids=reply.reply_ids,
-            logprobs=reply.logprobs,
-        )
+        return type(refused)(connection.without_key(str(refused)))
 
 
-def _checked_url(text: str) -> httpx.URL:
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a Retry-After header asks for: a number, or a date (RFC 9110, 10.2.3).
+    None where it asks for nothing that can be waited for."""
+    value = headers.get("Retry-After", "")
     try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL as error:
-        raise UsageError(f"--endpoint {text!r} is no URL: {error}") from error
-    if url.userinfo:
-        raise UsageError("--endpoint holds a user name or password; put keys in the environment")
-    if url.scheme not in ("http", "https") or not url.host:
-        raise UsageError(f"--endpoint {text!r}: expected http://HOST[:PORT]/v1 or https://...")
-    return url
-
-
-def _key_from(variable: str) -> str | None:
-    key = os.environ.get(variable, "").strip()
-    if not key.isascii() or not key.isprintable():
-        # Sent on, it would come back inside the HTTP library's error text.
-        raise UsageError(f"the environment variable {variable} holds characters no key can have")
-    return key or None
-
-
-def _retry_after_s(response: httpx.Response) -> float | None:
-    """Seconds that a Retry-After header asks for: a number, or a date (RFC 9110, 10.2.3)."""
-    value = response.headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        return max(float(value), 0.0)
+        seconds = float(value)
     except ValueError:
-        pass
-    try:
-        date = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return max((date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)
+        try:
+            date = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        now = datetime.now(UTC)
+        seconds = (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds()
+    return None if math.isnan(seconds) or seconds <= 0 else seconds

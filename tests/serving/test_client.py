@@ -1,13 +1,17 @@
-import asyncio
+"""What the client sends, and what it makes of every kind of answer."""
+
+from __future__ import annotations
+
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
-import httpx
 import pytest
 
 from core.errors import (
+    BadReply,
+    HarnessError,
     PromptTooLong,
     RequestFailed,
     RequestRejected,
@@ -17,79 +21,33 @@ from core.errors import (
 )
 from core.types import GREEDY, Message, Sampling
 from serving.client import Client, ClientOptions
-
-ASK = [Message("user", "Where is it?")]
-COMPLETION = {
-    "choices": [{"text": "Here.", "finish_reason": "stop"}],
-    "usage": {"prompt_tokens": 3, "completion_tokens": 2},
-}
-CHAT = {
-    "choices": [{"message": {"content": "Here."}, "finish_reason": "length"}],
-    "usage": {"prompt_tokens": 3, "completion_tokens": 2},
-}
+from tests.serving.scripted import (
+    ASK,
+    CHAT,
+    COMPLETION,
+    USAGE,
+    Answer,
+    ScriptedServer,
+    Time,
+    ask,
+    error,
+    reply,
+    says,
+)
 
 
 class WordTokenizer:
     """One id a word."""
 
-    def render_chat(self, messages):
+    def render_chat(self, messages: list[Message]) -> list[int]:
         return [len(word) for m in messages for word in m.content.split()]
 
 
-class Server:
-    """Answers with the given replies in turn (the last one for ever), keeps the requests,
-    and counts the seconds that the client waited."""
-
-    def __init__(self, *replies: httpx.Response | Exception | Callable) -> None:
-        self.replies = list(replies)
-        self.requests: list[httpx.Request] = []
-        self.waits_s: list[float] = []
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        reply = self.replies[min(len(self.requests), len(self.replies) - 1)]
-        self.requests.append(request)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply(request) if callable(reply) else reply
-
-    async def sleep(self, seconds: float) -> None:
-        self.waits_s.append(seconds)
-
-    @property
-    def body(self) -> dict:
-        return json.loads(self.requests[-1].content)
-
-    def client(self, tokenizer=None, **options) -> Client:
-        options = {"url": "http://127.0.0.1:1/v1", "retries": 3} | options
-        return Client(
-            ClientOptions(**options),
-            tokenizer,
-            transport=httpx.MockTransport(self),
-            sleep=self.sleep,
-        )
-
-    async def turn(self, tokenizer=None, *, sampling=GREEDY, with_ids=False, **options):
-        async with self.client(tokenizer, **options) as client:
-            return await client.turn(
-                "pocket", ASK, max_tokens=7, sampling=sampling, tag="memory", with_ids=with_ids
-            )
-
-
-def reply(data: dict, status: int = 200, **headers: str) -> httpx.Response:
-    return httpx.Response(
-        status, json=data, headers={k.replace("_", "-"): v for k, v in headers.items()}
-    )
-
-
-def error(status: int, message: str, **headers: str) -> httpx.Response:
-    return reply({"error": {"message": message}}, status, **headers)
-
-
-async def test_messages_go_to_chat_completions_with_all_of_the_sampling():
-    server = Server(reply(CHAT))
+async def test_messages_go_to_chat_completions_with_all_of_the_sampling() -> None:
+    server = ScriptedServer(reply(CHAT))
     turn = await server.turn(sampling=Sampling(0.7, 0.95, -1, 1.0, seed=5))
 
-    assert server.requests[0].url.path == "/v1/chat/completions"
+    assert server.asked[0].path == "/v1/chat/completions"
     assert server.body == {
         "model": "pocket",
         "max_tokens": 7,
@@ -106,11 +64,11 @@ async def test_messages_go_to_chat_completions_with_all_of_the_sampling():
     assert turn.prompt_ids is None
 
 
-async def test_with_a_tokenizer_ids_go_to_completions():
-    server = Server(reply(COMPLETION))
+async def test_with_a_tokenizer_ids_go_to_completions() -> None:
+    server = ScriptedServer(reply(COMPLETION))
     turn = await server.turn(WordTokenizer())
 
-    assert server.requests[0].url.path == "/v1/completions"
+    assert server.asked[0].path == "/v1/completions"
     assert server.body["prompt"] == [5, 2, 3]
     assert "messages" not in server.body
     assert turn.reply == "Here."
@@ -126,12 +84,12 @@ WITH_IDS = {
             "logprobs": {"token_logprobs": [-0.5, -0.25]},
         }
     ],
-    "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+    "usage": USAGE,
 }
 
 
-async def test_with_ids_fills_the_training_fields():
-    server = Server(reply(WITH_IDS))
+async def test_with_ids_fills_the_training_fields() -> None:
+    server = ScriptedServer(reply(WITH_IDS))
     turn = await server.turn(WordTokenizer(), with_ids=True)
 
     assert server.body["return_token_ids"] is True
@@ -140,43 +98,46 @@ async def test_with_ids_fills_the_training_fields():
     assert turn.logprobs == (-0.5, -0.25)
 
 
-async def test_ids_are_completed_as_they_are_and_come_back_with_logprobs():
-    server = Server(reply(WITH_IDS))
-    async with server.client() as client:
+async def test_ids_are_completed_as_they_are_and_come_back_with_logprobs() -> None:
+    server = ScriptedServer(reply(WITH_IDS))
+    async with server.running(), server.client() as client:
         answer = await client.complete("pocket", (5, 2, 3), max_tokens=7, sampling=GREEDY)
         with pytest.raises(RequestFailed, match="read other prompt ids"):
-            await client.complete("pocket", (5, 2), max_tokens=7, sampling=GREEDY)
+            await client.complete("pocket", (5, 2, 4), max_tokens=7, sampling=GREEDY)
 
-    assert json.loads(server.requests[0].content)["prompt"] == [5, 2, 3]
+    assert server.asked[0].body["prompt"] == [5, 2, 3]
     assert (answer.reply_ids, answer.logprobs) == ((8, 9), (-0.5, -0.25))
 
 
-async def test_with_ids_from_a_server_that_sends_none_fails_clearly():
+async def test_with_ids_from_a_server_that_sends_none_fails_clearly() -> None:
     with pytest.raises(RequestFailed, match="no token ids"):
-        await Server(reply(CHAT)).turn(with_ids=True)
+        await ScriptedServer(reply(CHAT)).turn(with_ids=True)
 
 
-async def test_plain_openai_gets_no_vllm_fields():
-    server = Server(reply(CHAT))
+async def test_plain_openai_gets_no_vllm_fields() -> None:
+    server = ScriptedServer(reply(CHAT))
     await server.turn(plain_openai=True)
     assert not {"top_k", "repetition_penalty"} & set(server.body)
 
 
-async def test_azure_style(monkeypatch):
+async def test_azure_style(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "secret-key")
-    server = Server(reply(CHAT))
-    await server.turn(
-        url="https://me.openai.azure.com", azure_api_version="2024-10-21", key_env="MY_KEY"
-    )
+    server = ScriptedServer(reply(CHAT))
+    async with server.running():
+        url = f"http://127.0.0.1:{server.port}"
+        options = {"url": url, "azure_api_version": "2024-10-21", "key_env": "MY_KEY"}
+        async with server.client(**options) as client:
+            await ask(client)
 
-    request = server.requests[0]
-    assert str(request.url) == (
-        "https://me.openai.azure.com/openai/deployments/pocket/chat/completions"
-        "?api-version=2024-10-21"
-    )
-    assert request.headers["api-key"] == "secret-key"
-    assert "authorization" not in request.headers
+    asked = server.asked[0]
+    assert asked.path == "/openai/deployments/pocket/chat/completions"
+    assert asked.query == "api-version=2024-10-21"
+    assert asked.headers["api-key"] == "secret-key"
+    assert "authorization" not in asked.headers
     assert "top_k" not in server.body
+
+
+# -- what may pass, and what may not -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -185,65 +146,55 @@ async def test_azure_style(monkeypatch):
         error(500, "boom"),
         error(503, "overloaded"),
         error(429, "slow down"),
-        httpx.ReadError("reset"),
-        httpx.RemoteProtocolError("closed"),
-        httpx.ConnectError("refused"),
-        httpx.ConnectTimeout(""),
+        Answer(drop=True),
+        Answer(b'{"choices"', cut=50),
+        Answer(b"<html>starting</html>"),
     ],
 )
-async def test_transient_failures_are_retried_with_growing_waits(failure):
-    server = Server(failure, failure, reply(CHAT))
-    turn = await server.turn()
+async def test_what_may_pass_is_tried_again_with_growing_waits(failure: Answer) -> None:
+    time = Time()
+    server = ScriptedServer(failure, failure, reply(CHAT), probe=reply(CHAT))
+    turn = await server.turn(patience=time.patience())
 
     assert turn.reply == "Here."
-    assert len(server.requests) == 3
-    first, second = server.waits_s
-    assert 0.25 <= first <= 0.5 <= second <= 1.0
+    assert len(server.asked) == 3
+    assert any(0.25 <= wait <= 0.5 for wait in time.waits_s)
+    assert any(0.5 < wait <= 1.0 for wait in time.waits_s)
 
 
 @pytest.mark.parametrize(
-    ("failure", "kind", "text"),
+    ("failure", "text"),
     [
-        (error(500, "boom"), RequestFailed, "500 in 4 attempts: .*boom"),
-        (error(429, "slow down"), RequestFailed, "429 in 4 attempts"),
-        (httpx.ReadError("reset"), RequestFailed, "broke .*reset; 4 attempts"),
-        (httpx.ConnectError("refused"), ServerDied, "nobody answers at http://127.0.0.1:1/v1"),
+        (error(500, "boom"), "answered 500: boom.*4 tries"),
+        (Answer(drop=True), "broke .*4 tries"),
+        (Answer(b"{", cut=5), "broke .*4 tries"),
     ],
 )
-async def test_retries_are_bounded(failure, kind, text):
-    server = Server(failure)
-    with pytest.raises(kind, match=text):
+async def test_a_request_that_fails_where_a_probe_is_answered_has_bounded_tries(
+    failure: Answer, text: str
+) -> None:
+    server = ScriptedServer(failure, probe=reply(CHAT))
+    with pytest.raises(RequestFailed, match=text):
         await server.turn()
-    assert len(server.requests) == 4
-
-
-async def test_retry_after_is_honoured_up_to_the_cap():
-    date = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
-    server = Server(
-        error(429, "", retry_after="3"),
-        error(503, "", retry_after="9999"),
-        error(429, "", retry_after=date),
-        reply(CHAT),
-    )
-    await server.turn()
-
-    assert server.waits_s[:2] == [3.0, 30.0]
-    assert 15 < server.waits_s[2] <= 20
+    assert len(server.asked) == 4
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 422])
-async def test_refusals_are_not_retried(status):
-    server = Server(error(status, "no"))
+async def test_refusals_are_not_retried(status: int) -> None:
+    server = ScriptedServer(error(status, "no", location="http://127.0.0.1:9/v1"))
     with pytest.raises(RequestRejected, match=f"answered {status}: .*no"):
         await server.turn()
-    assert len(server.requests) == 1
+    assert len(server.asked) == 1
 
 
-async def test_a_read_timeout_is_not_retried():
-    server = Server(httpx.ReadTimeout(""))
-    with pytest.raises(RequestTimeout, match="within 1800 s"):
-        await server.turn()
-    assert len(server.requests) == 1
+async def test_a_redirect_does_not_get_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    other = ScriptedServer(reply(CHAT))
+    async with other.running():
+        server = ScriptedServer(error(307, "moved", location=other.url))
+        with pytest.raises(RequestRejected, match="Give the URL that it redirects to"):
+            await server.turn()
+    assert other.asked == []
 
 
 @pytest.mark.parametrize(
@@ -254,138 +205,219 @@ async def test_a_read_timeout_is_not_retried():
         "max_tokens=9 cannot be greater than max_model_len=8",
     ],
 )
-async def test_a_context_length_400_is_prompt_too_long(message):
+async def test_a_context_length_400_is_prompt_too_long(message: str) -> None:
     with pytest.raises(PromptTooLong, match="answered 400"):
-        await Server(error(400, message)).turn()
+        await ScriptedServer(error(400, message)).turn()
 
 
-async def test_a_prompt_beyond_the_window_is_not_sent():
-    server = Server(reply(COMPLETION))
+async def test_a_prompt_beyond_the_window_is_not_sent() -> None:
+    server = ScriptedServer(reply(COMPLETION))
     with pytest.raises(PromptTooLong, match="3 tokens and the reply may take 7"):
         await server.turn(WordTokenizer(), window_tokens=9)
-    assert server.requests == []
+    assert server.asked == []
     await server.turn(WordTokenizer(), window_tokens=10)
 
 
-async def test_unknown_fields_point_to_the_flag():
-    server = Server(error(400, "Unrecognized request argument supplied: top_k"))
+async def test_unknown_fields_point_to_the_flag() -> None:
+    server = ScriptedServer(error(400, "Unrecognized request argument supplied: top_k"))
     with pytest.raises(RequestRejected, match="--plain-openai"):
         await server.turn()
 
 
-async def test_other_400s_do_not_point_to_the_flag():
+async def test_other_400s_do_not_point_to_the_flag() -> None:
     with pytest.raises(RequestRejected) as caught:
-        await Server(error(400, "temperature must be at most 2")).turn()
+        await ScriptedServer(error(400, "temperature must be at most 2")).turn()
     assert "--plain-openai" not in str(caught.value)
+
+
+# -- replies that are none ---------------------------------------------------------------------
+
+
+def choice(**fields: Any) -> dict[str, Any]:
+    return {"choices": [{"message": {"content": "Here."}, "finish_reason": "stop"} | fields]}
+
+
+BAD = {
+    "html": Answer(b"<html>welcome</html>"),
+    "other json": reply({"hello": 1}),
+    "a list": reply([]),
+    "no choices": reply({"choices": []}),
+    "neither text nor message": reply({"choices": [{"finish_reason": "stop"}]}),
+    "parts": reply(choice(message={"content": [{"type": "text", "text": "Here."}]})),
+    "a number": reply(choice(message={"content": 7})),
+    "lone surrogate": Answer(b'{"choices": [{"message": {"content": "a\\ud800b"}}]}'),
+    "not utf-8": Answer(b'{"choices": [{"message": {"content": "a\xff"}}]}'),
+    "deep": Answer(b'{"choices": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "deep elsewhere": Answer(json.dumps(CHAT).encode()[:-1] + b',"x":' + b"[" * 99_999 + b"}"),
+    "null usage field": reply(CHAT | {"usage": {"prompt_tokens": None}}),
+    "huge usage": reply(CHAT | {"usage": {"prompt_tokens": 10**30, "completion_tokens": 1}}),
+    "negative usage": reply(CHAT | {"usage": {"completion_tokens": -1}}),
+    "usage of text": reply(CHAT | {"usage": {"completion_tokens": "2"}}),
+    "numeric finish": reply(choice(finish_reason=3)),
+    "five megabytes": says("x" * 5_000_000),
+    "nothing": Answer(b""),
+}
+
+
+@pytest.mark.parametrize("answer", BAD.values(), ids=BAD.keys())
+async def test_a_200_that_is_no_reply_is_one_bad_reply(answer: Answer) -> None:
+    server = ScriptedServer(answer)
+    with pytest.raises(BadReply, match="4 tries") as caught:
+        await server.turn()
+    assert (caught.value.kind, caught.value.fatal) == ("bad_reply", False)
+    assert len(server.asked) == 4
+    assert len(str(caught.value)) < 1000
+    str(caught.value).encode()
+
+
+async def test_a_bad_reply_may_be_followed_by_a_good_one() -> None:
+    server = ScriptedServer(reply({"choices": []}), reply(CHAT))
+    assert (await server.turn()).reply == "Here."
+
+
+async def test_a_server_that_read_another_prompt_is_found_out() -> None:
+    cut = COMPLETION | {"usage": {"prompt_tokens": 2, "completion_tokens": 2}}
+    with pytest.raises(BadReply, match="read 2 prompt tokens, it was sent 3"):
+        await ScriptedServer(reply(cut)).turn(WordTokenizer())
+
+
+async def test_a_reply_without_usage_is_a_reply() -> None:
+    answer = reply({"choices": COMPLETION["choices"]})
+    turn = await ScriptedServer(answer).turn(WordTokenizer())
+    assert (turn.reply, turn.prompt_tokens, turn.completion_tokens) == ("Here.", 3, 0)
+
+
+async def test_a_reply_of_control_characters_is_kept_as_it_is() -> None:
+    text = "\x00\x1b[31mred\x07 \u202e"
+    assert (await ScriptedServer(says(text)).turn()).reply == text
+
+
+async def test_an_empty_reply_is_a_reply() -> None:
+    assert (await ScriptedServer(reply(choice(message={"content": None}))).turn()).reply == ""
+
+
+# -- a terminal is told nothing that it would obey ---------------------------------------------
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J\r\x9b31m\u202e\x00\ud800"
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        httpx.Response(200, text="<html>welcome</html>"),
-        reply({"hello": 1}),
-        reply({"choices": []}),
-        httpx.Response(200, json=[]),
+        error(400, HOSTILE),
+        error(500, HOSTILE),
+        Answer(HOSTILE.encode(errors="replace"), 400),
+        Answer(HOSTILE.encode(errors="replace")),
+        reply(choice(message={"content": [HOSTILE]})),
+        reply({"data": [{"id": HOSTILE.replace("\ud800", "")}]}),
     ],
 )
-async def test_a_200_that_is_no_completion_fails_at_once(answer):
-    server = Server(answer)
-    with pytest.raises(RequestFailed, match="answered 200"):
-        await server.turn()
-    assert len(server.requests) == 1
+async def test_control_characters_from_a_server_are_made_visible(answer: Answer) -> None:
+    server = ScriptedServer(answer, probe=reply(CHAT))
+    async with server.running(), server.client() as client:
+        for asking in (ask(client), client.check("pocket")):
+            with pytest.raises(HarnessError) as caught:
+                await asking
+            assert str(caught.value).isprintable()
 
 
-async def test_the_key_is_sent_but_never_told(monkeypatch):
+# -- the key -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [200, 401, 500])
+@pytest.mark.parametrize("escaped", [False, True])
+async def test_the_key_is_sent_but_never_told(
+    monkeypatch: pytest.MonkeyPatch, status: int, escaped: bool
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", " sk-very-secret\n")
+    echoed = "sk-very-secret".replace("s", "\\u0073") if escaped else "sk-very-secret"
+    body = f'{{"error": {{"message": "bad key {echoed}"}}}}'.encode()
+    server = ScriptedServer(Answer(body, status), probe=reply(CHAT))
+    async with server.running():
+        client = server.client()
+        with pytest.raises(HarnessError) as caught:
+            async with client:
+                await ask(client)
 
-    def echo(request: httpx.Request) -> httpx.Response:
-        return error(401, f"bad key {request.headers['authorization']}")
-
-    server = Server(echo)
-    client = server.client()
-    with pytest.raises(RequestRejected, match="OPENAI_API_KEY") as caught:
-        async with client:
-            await client.turn("m", ASK, max_tokens=1, sampling=GREEDY, tag="a")
-
-    assert server.requests[0].headers["authorization"] == "Bearer sk-very-secret"
-    assert "sk-very-secret" not in f"{caught.value} {caught.value!r} {client!r} {client.options!r}"
+    assert server.asked[0].headers["authorization"] == "Bearer sk-very-secret"
+    told = f"{caught.value} {caught.value!r} {client!r} {client.options!r}"
+    assert "very-secret" not in told
 
 
-async def test_a_key_that_is_none_is_refused_without_telling_it(monkeypatch):
+async def test_a_reply_that_repeats_the_key_is_rid_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    assert (await ScriptedServer(says("I saw sk-very-secret.")).turn()).reply == "I saw [key]."
+
+
+async def test_a_key_that_is_none_is_refused_without_telling_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-se\ncret")
     with pytest.raises(UsageError, match="OPENAI_API_KEY") as caught:
-        await Server(reply(CHAT)).turn()
+        await ScriptedServer(reply(CHAT)).turn()
     assert "cret" not in str(caught.value).replace("secret", "")
 
 
-async def test_no_key_no_header(monkeypatch):
+async def test_no_key_no_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    server = Server(reply(CHAT))
+    server = ScriptedServer(reply(CHAT))
     await server.turn()
-    assert "authorization" not in server.requests[0].headers
+    assert "authorization" not in server.asked[0].headers
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://a/v1", "http://", "http://u:p@h/v1"])
-def test_a_wrong_url_is_a_usage_error(url):
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "ftp://a/v1", "http://", "http://u:p@h/v1", "http://h:99999/v1"]
+)
+def test_a_wrong_url_is_a_usage_error(url: str) -> None:
     with pytest.raises(UsageError, match="--endpoint"):
         Client(ClientOptions(url))
 
 
-async def test_check_names_what_is_served():
-    server = Server(reply({"data": [{"id": "a"}, {"id": "b"}]}))
-    async with server.client() as client:
+async def test_check_names_what_is_served() -> None:
+    server = ScriptedServer(reply({"data": [{"id": "a"}, {"id": "b"}]}))
+    async with server.running(), server.client() as client:
         assert await client.models() == ["a", "b"]
         await client.check("a")
         with pytest.raises(UsageError, match="does not serve 'c'; it serves: a, b"):
             await client.check("c")
 
 
-# -- a real socket ---------------------------------------------------------------------------
+# -- time --------------------------------------------------------------------------------------
 
 
-async def _ask(port: int, **options):
-    options = {"retries": 1, "backoff_s": 0.01, "connect_timeout_s": 2.0} | options
-    async with Client(ClientOptions(f"http://127.0.0.1:{port}/v1", **options)) as client:
-        return await client.turn("m", ASK, max_tokens=1, sampling=GREEDY, tag="a")
+async def test_retry_after_lengthens_the_wait_and_never_shortens_it() -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
+    asked = ["3", "0", "nan", "-5", "soon", date]
+    time = Time()
+    answers = [error(429, "", retry_after=value) for value in asked]
+    server = ScriptedServer(*answers, reply(CHAT), probe=reply(CHAT))
+    await server.turn(patience=time.patience())
+
+    assert 3.0 in time.waits_s
+    assert any(15 < wait <= 20 for wait in time.waits_s)
+    assert min(time.waits_s) >= 0.25
+    assert len(server.asked) == 7
 
 
-async def _serve(handle) -> tuple[asyncio.Server, int]:
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    return server, server.sockets[0].getsockname()[1]
+async def test_silence_is_a_timeout_and_is_not_asked_again() -> None:
+    server = ScriptedServer(Answer(hang=True), probe=reply(CHAT))
+    with pytest.raises(RequestTimeout, match=r"did not reply within 0\.2 s"):
+        await server.turn(reply_timeout_s=0.2)
+    assert len(server.asked) == 1
 
 
-async def test_a_dead_endpoint_is_server_died():
-    server, port = await _serve(lambda r, w: w.close())
-    server.close()
-    await server.wait_closed()
-    with pytest.raises(ServerDied, match=f"nobody answers at http://127.0.0.1:{port}/v1"):
-        await _ask(port)
+async def test_a_reply_that_stops_in_the_middle_is_a_timeout() -> None:
+    server = ScriptedServer(Answer(b'{"choices"', cut=9, hang=True), probe=reply(CHAT))
+    with pytest.raises(RequestTimeout, match=r"10 bytes of a reply and then nothing for 0\.1 s"):
+        await server.turn(silence_timeout_s=0.1)
 
 
-async def test_an_endpoint_that_hangs_up_is_request_failed():
-    calls = []
-
-    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        calls.append(1)
-        await reader.readline()
-        writer.close()
-
-    server, port = await _serve(hang_up)
-    async with server:
-        with pytest.raises(RequestFailed, match="broke"):
-            await _ask(port)
-    assert len(calls) == 2
-
-
-async def test_an_endpoint_that_never_answers_is_a_timeout():
-    released = asyncio.Event()
-
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await released.wait()
-        writer.close()
-
-    server, port = await _serve(silent)
-    async with server:
-        with pytest.raises(RequestTimeout, match=r"within 0\.2 s"):
-            await _ask(port, reply_timeout_s=0.2)
-        released.set()
+async def test_nobody_at_an_address_that_never_answered_is_told_soon() -> None:
+    time = Time()
+    server = ScriptedServer(reply(CHAT))
+    async with server.running():
+        pass
+    async with server.client(patience=time.patience()) as client:
+        with pytest.raises(ServerDied, match=rf"nobody answers at {server.url}.*URL right\?"):
+            await ask(client)
+    assert time.now < 10

@@ -17,8 +17,8 @@ from transformers import Qwen2ForCausalLM
 
 from core.errors import RequestRejected, ServerDied, UsageError
 from core.types import Message, Sampling
+from serving.api.wire import Reply
 from serving.client import Client
-from serving.wire import Reply
 from tests.tiny_model import write_tiny_model
 from training.rl.engines.engine import Generated, Request
 from training.rl.engines.pool_engine import ATTEMPTS, PoolEngine, served_entry, start_pool_engine

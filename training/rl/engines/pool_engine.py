@@ -32,6 +32,7 @@ from transformers import AutoConfig
 from core.errors import HarnessError, ServerDied
 from core.tokens import Tokenizer
 from core.types import Sampling
+from serving.api.wire import Reply
 from serving.catalogue import (
     REPOSITORY,
     CpuSettings,
@@ -42,7 +43,6 @@ from serving.catalogue import (
 from serving.client import Client, ClientOptions
 from serving.leftovers import clear_away, new_folder
 from serving.pool import SERVE_LOGS, Pool
-from serving.wire import Reply
 from training.rl.engines.engine import Generated, Request
 from training.rl.engines.vllm_engine import integer_seed, vllm_logprobs_mode
 from training.rl.recipe import RlRecipe
