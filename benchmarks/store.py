@@ -283,15 +283,15 @@ class Store:
                     _dump([_evidence(one) for one in evidence]),
                 ),
             )
-            db.execute("DELETE FROM score WHERE cell = ? AND idx = ?", (cell, sample.index))
-            db.executemany(
-                "INSERT INTO score VALUES (?, ?, ?, ?, ?)",
-                [
-                    (cell, sample.index, profile, metric, value)
-                    for profile, metrics in scores.items()
-                    for metric, value in metrics.items()
-                ],
-            )
+            _write_scores(db, cell, sample.index, scores)
+
+    def set_scores(
+        self, scores: Mapping[tuple[int, int], Mapping[str, Mapping[str, float]]]
+    ) -> None:
+        """Replaces the scores of finished samples, by (cell, index), in one transaction."""
+        with self._transaction() as db:
+            for (cell, idx), found in scores.items():
+                _write_scores(db, cell, idx, found)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -355,6 +355,20 @@ class Store:
             names = [column[0] for column in cursor.description]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
+
+
+def _write_scores(
+    db: sqlite3.Connection, cell: int, idx: int, scores: Mapping[str, Mapping[str, float]]
+) -> None:
+    db.execute("DELETE FROM score WHERE cell = ? AND idx = ?", (cell, idx))
+    db.executemany(
+        "INSERT INTO score VALUES (?, ?, ?, ?, ?)",
+        [
+            (cell, idx, profile, metric, value)
+            for profile, metrics in scores.items()
+            for metric, value in metrics.items()
+        ],
+    )
 
 
 def _turn(

@@ -15,8 +15,14 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="render figures, tables and page of a run, or of several as one",
         description="Renders one page of all the runs given, each cell from one of them.",
     )
-    add.add_argument("run", type=Path, nargs="+", metavar="RUN_DIR", help="the --out of a sweep")
-    add.add_argument("--out", type=Path, metavar="DIR", help="default for one: RUN_DIR/report")
+    add.add_argument(
+        "run",
+        type=Path,
+        nargs="+",
+        metavar="RUN",
+        help="the --out of a sweep, or a file that `run.py export` wrote",
+    )
+    add.add_argument("--out", type=Path, metavar="DIR", help="default for one folder: RUN/report")
     add.add_argument(
         "--reference",
         metavar="NAME",

@@ -1,37 +1,33 @@
-"""`run.py export` and `run.py score`: a run's samples as JSON lines, and replies from anywhere."""
+"""`run.py export`, `run.py score` and `run.py rescore`: a run's samples as JSON lines, and scores
+of replies from anywhere, or once more of a run's own."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.flags import DONE
-from commands.jsonl import read_jsonl, write_jsonl
 from core.errors import UsageError
+from core.files import read_jsonl, write_jsonl
 
 if TYPE_CHECKING:
-    from benchmarks.store import Store
     from core.types import Json
-
-EXPORTED = (
-    *("id", "task", "length", "method", "model", "index", "question", "golds", "reply", "status"),
-    *("error_kind", "scores", "turns", "prompt_tokens", "completion_tokens", "seconds"),
-    "evidence",
-)
-"""Fields of a line of `run.py export`."""
-
-SCORED_AT_ONCE = 32
-"""Answers that scorers have in hand at a time; one that asks a model waits for it."""
 
 
 def add_samples(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `export` and `score`."""
-    add = commands.add_parser("export", help="write a run's samples or turns as JSON lines")
+    """Adds `export`, `score` and `rescore`."""
+    add = commands.add_parser(
+        "export",
+        help="write a run's samples or turns as JSON lines",
+        description="Writes a line a sample, packed where the name ends in .gz, and "
+        "FILE.run.json beside it (settings, provenance, cells): `run.py report` takes the two "
+        "as it takes the run.",
+    )
     add.add_argument("run", type=Path, metavar="RUN_DIR")
-    add.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
+    add.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl[.gz]")
     add.add_argument("--turns", action="store_true", help="one line a turn, not a sample")
     add.set_defaults(command=export)
 
@@ -45,40 +41,53 @@ def add_samples(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
     add.set_defaults(command=score)
 
+    add = commands.add_parser(
+        "rescore",
+        help="score a run's stored replies again, by the scorers as they are now",
+        description="Scores every stored reply again, in place, and says how many scores changed.",
+    )
+    add.add_argument("run", type=Path, metavar="RUN_DIR|FILE.jsonl.gz", help="a run or its export")
+    add.set_defaults(command=rescore)
+
 
 def export(arguments: argparse.Namespace) -> int:
     """run.py export"""
     from benchmarks.store import Store
+    from reports.run.exported import export_run
 
     with Store.read(arguments.run) as store:
-        rows = store.turn_rows() if arguments.turns else _exported_samples(store)
-        count = write_jsonl(rows, arguments.out)
+        if arguments.turns:
+            count = write_jsonl(arguments.out, store.turn_rows())
+        else:
+            count = export_run(store, arguments.out)
     print(f"{count} lines in {arguments.out}")
     return DONE
 
 
 def score(arguments: argparse.Namespace) -> int:
     """run.py score"""
-    rows = asyncio.run(_scored(arguments.replies))
-    count = write_jsonl(rows, arguments.out)
+    from tasks.scoring import gathered
+
+    lines = [(arguments.replies, *line) for line in read_jsonl(arguments.replies)]
+    count = write_jsonl(arguments.out, asyncio.run(gathered(_scored, lines)))
     print(f"{count} lines in {arguments.out}")
     return DONE
 
 
-async def _scored(replies: Path) -> list[dict[str, Json]]:
+def rescore(arguments: argparse.Namespace) -> int:
+    """run.py rescore"""
+    from reports.run.rescore import rescore
+
+    for line in rescore(arguments.run).lines():
+        print(line)
+    return DONE
+
+
+async def _scored(line: tuple[Path, int, Mapping[str, Json]]) -> dict[str, Json]:
     from tasks.records import score_record
 
-    at_once = asyncio.Semaphore(SCORED_AT_ONCE)
-
-    async def one(number: int, record: Mapping[str, Json]) -> dict[str, Json]:
-        async with at_once:
-            try:
-                return await score_record(record)
-            except UsageError as error:
-                raise UsageError(f"{replies}, line {number}: {error}") from error
-
-    return await asyncio.gather(*[one(*line) for line in read_jsonl(replies)])
-
-
-def _exported_samples(store: Store) -> Iterator[dict[str, object]]:
-    return ({field: row[field] for field in EXPORTED} for row in store.sample_rows())
+    replies, number, record = line
+    try:
+        return await score_record(record)
+    except UsageError as error:
+        raise UsageError(f"{replies}, line {number}: {error}") from error

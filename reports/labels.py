@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-VARIANT_LABELS: Mapping[str, str] = {"exit_gate=false": "w/o EG", "exit_gate=true": "w/ EG"}
-"""Settings in a method's name that the papers have a word for."""
-
-METHOD_LABELS: Mapping[str, str] = {
-    "memagent": "MemAgent",
-    "gru_mem": "GRU-Mem",
-    "full_context": "Full context",
-    "retrieval": "Retrieval",
-}
-
-PROFILES = ("strict", "published")
-"""Both ways to score. `strict` leads: it is the one that the project stands behind."""
+from core.names import base_of, parse_name
 
 # Okabe and Ito's colours, safe for colour-blind readers, then darker and lighter relatives.
-# A method keeps to its side of the palette, so that families can be told apart at a glance.
-PALETTES: Mapping[str, tuple[str, ...]] = {
-    "memagent": ("#0072B2", "#56B4E9", "#332288", "#44AA99"),
-    "full_context": ("#D55E00", "#E69F00", "#882255", "#CC79A7", "#661100", "#999933"),
-    "gru_mem": ("#009E73", "#117733", "#88CC66"),
-}
-OTHER_PALETTE = ("#555555", "#AA4499", "#997700")
+PALETTE = (
+    *("#0072B2", "#D55E00", "#009E73", "#56B4E9", "#E69F00", "#117733"),
+    *("#332288", "#882255", "#88CC66"),
+)
+"""Of methods that name no colours of their own."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES = ("-", "--", "-.", ":")
 
@@ -49,40 +38,89 @@ class Look:
     dash: str
 
 
-def base_method(method: str) -> str:
-    """A method's name without the settings that it may go on with."""
-    return method.partition("@")[0]
+@dataclass(frozen=True, slots=True)
+class MethodLook:
+    """What a method says of itself, as a run's settings have it. `variants`: words for settings
+    in its name (`exit_gate=false` -> `w/o EG`). An agent carries a memory; what does not is what
+    agents are compared with."""
+
+    label: str
+    variants: Mapping[str, str] = field(default_factory=dict)
+    colours: tuple[str, ...] = ()
+    is_agent: bool = False
 
 
-def method_label(method: str) -> str:
-    """`full_context` -> `Full context`, `gru_mem@exit_gate=false` -> `GRU-Mem w/o EG`; what is
-    not known stays as it is."""
-    base, _, settings = method.partition("@")
-    words = ", ".join(VARIANT_LABELS.get(part, part) for part in settings.split(","))
-    return f"{METHOD_LABELS.get(base, base)} {words}".rstrip()
+Methods = Mapping[str, MethodLook]
+"""By name, with its settings or without."""
 
 
-def looks(all_series: Sequence[Series]) -> dict[Series, Look]:
+def methods_of(settings: Mapping[str, Any]) -> dict[str, MethodLook]:
+    """The methods of a run, out of its settings."""
+    return {
+        name: MethodLook(
+            label=str(entry.get("label") or base_of(name)),
+            variants=dict(entry.get("variants") or {}),
+            colours=tuple(entry.get("colours") or ()),
+            is_agent=bool(entry.get("is_agent")),
+        )
+        for name, entry in (settings.get("methods") or {}).items()
+    }
+
+
+def look_of(method: str, known: Methods) -> MethodLook:
+    """What is known of a method; of one that nothing is known of, its name."""
+    base = base_of(method)
+    return known.get(method) or known.get(base) or MethodLook(base)
+
+
+def method_label(method: str, known: Methods) -> str:
+    """`full_context` -> `Full context`, `gru_mem@exit_gate=false` -> `GRU-Mem w/o EG`."""
+    look = look_of(method, known)
+    _, _, settings = method.partition("@")
+    words = ", ".join(look.variants.get(part, part) for part in settings.split(","))
+    return f"{look.label} {words}".rstrip()
+
+
+def model_label(model: str) -> str:
+    """`pocket@temperature=0,top_p=1` -> `pocket, greedy`; `pocket@temperature=0.43` -> `pocket,
+    T=0.43`. What is no temperature stays as it is, but at temperature 0 it changes nothing."""
+    if "@" not in model:
+        return model
+    name = parse_name(model)
+    settings = dict(name.settings)
+    temperature = settings.pop("temperature", None)
+    if temperature is not None and float(temperature) == 0:
+        return f"{name.base}, greedy"
+    words = [f"T={temperature}"] if temperature is not None else []
+    return ", ".join([name.base, *words, *(f"{key}={value}" for key, value in settings.items())])
+
+
+def looks(all_series: Sequence[Series], known: Methods) -> dict[Series, Look]:
     """A look for each series, the same for the same run. The label leaves out what all of
-    them share: with one model it is the method, with one method it is the model."""
+    them share: with one model it is the method, with one method it is the model. A model with
+    another sampling has the model's colour, and a dash and a marker of its own."""
     one_model = len({s.model for s in all_series}) == 1
     one_method = len({s.method for s in all_series}) == 1
-    seen: dict[str, int] = {}
+    hues: dict[str, dict[tuple[str, str], int]] = {}
+    drawn: Counter[str] = Counter()
+    samplings: Counter[tuple[str, str]] = Counter()
     result = {}
     for series in all_series:
-        base = base_method(series.method)
-        rank = seen.get(base, 0)
-        seen[base] = rank + 1
-        palette = PALETTES.get(base, OTHER_PALETTE)
-        method = method_label(series.method)
-        both = f"{series.model} · {method}"
-        label = method if one_model else series.model if one_method else both
+        own = look_of(series.method, known)
+        group = base_of(series.method) if own.colours else ""
+        palette = own.colours or PALETTE
+        line = series.method, base_of(series.model)
+        hue = hues.setdefault(group, {}).setdefault(line, len(hues[group]))
+        method, model = method_label(series.method, known), model_label(series.model)
+        both = f"{model} · {method}"
         result[series] = Look(
-            label,
-            palette[rank % len(palette)],
-            MARKERS[rank % len(MARKERS)],
-            DASHES[rank // len(palette) % len(DASHES)],
+            method if one_model else model if one_method else both,
+            palette[hue % len(palette)],
+            MARKERS[drawn[group] % len(MARKERS)],
+            DASHES[(hue // len(palette) + samplings[line]) % len(DASHES)],
         )
+        drawn[group] += 1
+        samplings[line] += 1
     return result
 
 

@@ -9,19 +9,19 @@ The run may still be going on; what is missing is shown as missing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UsageError
+from core.files import write_whole
 from reports.figures.cost import cost_figure, turns_figure
 from reports.figures.curves import accuracy_figure
 from reports.figures.depth import depth_figure
 from reports.figures.heatmap import heatmap_figure
 from reports.figures.published import published_figure
 from reports.figures.style import Rendered
-from reports.labels import PROFILES, Series
+from reports.labels import Series
 from reports.page.page import PageParts, page_html
 from reports.run.data import RunData
 from reports.run.load import load_runs
@@ -30,6 +30,7 @@ from reports.statistics.paired import find_reference
 from reports.tables.accuracy import accuracy_frame, comparison_frame, latex, ledger_frame, markdown
 from reports.tables.efficiency import efficiency_frame
 from reports.tables.paired import paired_frame
+from tasks.scoring import PROFILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,10 @@ class ReportFiles:
 
 
 def write_report(
-    run_dirs: Sequence[Path], out: Path | None = None, reference: str | None = None
+    runs: Sequence[Path], out: Path | None = None, reference: str | None = None
 ) -> ReportFiles:
-    """Renders one report of all runs into `out` (default, for one run: its folder's
-    `report`). Files that are there are replaced one by one, each in one step.
+    """Renders one report of all runs, folders of stores or exports, into `out` (default, for one
+    folder: its `report`). Files that are there are replaced one by one, each in one step.
 
     `reference` names the model or method that paired tests compare all others with.
 
@@ -55,10 +56,12 @@ def write_report(
         StoreError: the store is damaged.
     """
     if out is None:
-        if len(run_dirs) > 1:
-            raise UsageError("a report of several runs needs a place of its own: give --out")
-        out = run_dirs[0] / "report"
-    run = load_runs(run_dirs)
+        if len(runs) > 1 or runs[0].is_file():
+            raise UsageError(
+                "a report of several runs, or of an export, needs a place of its own: give --out"
+            )
+        out = runs[0] / "report"
+    run = load_runs(runs)
     compared_with = find_reference(run, reference)
     rows = read_published()
     comparisons = compare(run, rows)
@@ -72,16 +75,16 @@ def write_report(
     everything = [*figures, curves] if curves else figures
     try:
         figure_paths = [
-            _replace(out / "figures" / f"{figure.name}{suffix}", content)
+            write_whole(out / "figures" / f"{figure.name}{suffix}", content)
             for figure in everything
             for suffix, content in ((".png", figure.png), (".pdf", figure.pdf))
         ]
         table_paths = [
-            _replace(out / "tables" / name, text.encode())
+            write_whole(out / "tables" / name, text)
             for name, text in _tables(run, comparisons, compared_with).items()
         ]
         return ReportFiles(
-            _replace(out / "index.html", page), tuple(figure_paths), tuple(table_paths)
+            write_whole(out / "index.html", page), tuple(figure_paths), tuple(table_paths)
         )
     except OSError as error:
         raise UsageError(
@@ -118,15 +121,3 @@ def _tables(run: RunData, comparisons: list[Comparison], reference: Series) -> d
         if len(frame)
     }
     return tables | {"accuracy.md": markdown(run), "accuracy.tex": latex(run)}
-
-
-def _replace(path: Path, content: bytes) -> Path:
-    """Writes a file in one step: a reader sees the old one or the new one, never a half."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_bytes(content)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return path

@@ -21,12 +21,14 @@ published sub_em 1, em 0, f1 0.67; strict sub_em 0, em 0, f1 0.67; ruler 0.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import string
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from core.answers import after_think, extract_boxed
 from core.errors import UsageError
@@ -41,7 +43,17 @@ Scorer = Callable[[Answer, Sample], Scores | Awaitable[Scores]]
 """A task's own judge of an answer; an async one may ask a model. Replies are scored again from a
 store, which keeps a sample's question, golds and meta: the context is empty then."""
 
+PROFILES = ("strict", "published")
+"""Both ways to score that figures show. `strict` leads: it is the one that the project stands
+behind."""
+
 SUB_EM, RECALL = "sub_em", "recall"
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+SCORED_AT_ONCE = 32
+"""Answers that scorers have in hand at a time; one that asks a model waits for it."""
 
 REWARD_WINDOW = 300
 """Characters at the end of a reply that the training verifier looks at."""
@@ -76,9 +88,23 @@ def primary_metric(scorer: Scorer) -> str:
 
 
 async def scored(scorer: Scorer, answer: Answer, sample: Sample) -> Scores:
-    """The scores of an answer; waits for a scorer that is async."""
-    found = scorer(answer, sample)
-    return await found if inspect.isawaitable(found) else found
+    """The scores of an answer; waits for a scorer that is async. What a scorer of one profile
+    says counts in both.
+
+    Raises:
+        ValueError: the scorer left its primary metric out, or a score is not within 0..1.
+    """
+    given = scorer(answer, sample)
+    found = await given if inspect.isawaitable(given) else given
+    metric = primary_metric(scorer)
+    whole = {profile: found.get(profile) or found.get("strict") or {} for profile in PROFILES}
+    scores = {**whole, **found}
+    for profile, metrics in scores.items():
+        if profile in PROFILES and metric not in metrics:
+            raise ValueError(f"{sample.task}: {profile} has no {metric}, got {metrics}")
+        if wrong := {k: v for k, v in metrics.items() if not 0.0 <= v <= 1.0}:
+            raise ValueError(f"{sample.task}: {profile}: got {wrong}, expected 0 to 1")
+    return scores
 
 
 def score(reply: str, prediction: str | None, golds: Sequence[str], match: Match) -> Scores:
@@ -97,6 +123,17 @@ def score(reply: str, prediction: str | None, golds: Sequence[str], match: Match
         found = max(rouge_l(after_think(reply), gold).f for gold in golds)
         return {**scores, "longbench": {"rouge_l": found}}
     return {**scores, "ruler": {"string_match": ruler_match(reply, golds, match)}}
+
+
+async def gathered(work: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
+    """What scoring each item comes to, in their order; some of them at a time."""
+    places = asyncio.Semaphore(SCORED_AT_ONCE)
+
+    async def one(item: S) -> T:
+        async with places:
+            return await work(item)
+
+    return await asyncio.gather(*map(one, items))
 
 
 def published(prediction: str | None, golds: Sequence[str], match: Match) -> Metrics:

@@ -10,8 +10,8 @@ import pytest
 import run
 from benchmarks.store import Cell, Store
 from commands.flags import names
-from commands.samples import EXPORTED
 from core.types import Answer, Failure, Turn
+from reports.run.exported import EXPORTED
 from tests.conftest import make_sample
 
 COMMANDS = [

@@ -18,7 +18,7 @@ from reports.figures.style import (
     new_figure,
     render,
 )
-from reports.labels import Series, compact, looks
+from reports.labels import Series, compact
 from reports.run.data import RunData
 
 
@@ -26,7 +26,7 @@ def cost_figure(run: RunData) -> Rendered:
     """What a sample takes against length: prompt tokens, requests, and their seconds. Over
     the tasks that a mean is taken of, so that every series is measured on the same."""
     figure = new_figure(2.9 + 0.2 * -(-len(run.all_series) // 3))
-    style = looks(run.all_series)
+    style = run.looks()
     panels = (
         ("Prompt tokens per sample", "prompt_tokens"),
         ("Turns per sample", "turns"),
@@ -94,7 +94,7 @@ def turns_figure(run: RunData) -> Rendered | None:
         _log_amounts(ax)
         ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if most > 30 else (1.0, 2.0, 5.0)))
         ax.set_ylim(0.8, 1.3 * most)
-    head(figure, "Turns per sample, by task" + whose(run), list(looks(run.all_series).values()))
+    head(figure, "Turns per sample, by task" + whose(run), list(run.looks().values()))
     foot(
         figure,
         "Context length in tokens; both scales are logarithmic. Means over the samples that ended "
@@ -114,7 +114,7 @@ def _line(ax: Axes, run: RunData, series: Series, points: Sequence[tuple[int, fl
     if not points:  # an empty line makes the layout fail
         return
     every = run.all_series
-    look = looks(every)[series]
+    look = run.looks()[series]
     above = 1 - (every.index(series) + 1) / len(every)  # share of the lines above it
     ax.plot(
         [x for x, _ in points],

@@ -25,7 +25,7 @@ from reports.figures.style import (
     render,
     spread,
 )
-from reports.labels import Look, Series, looks, percent
+from reports.labels import Look, Series, percent
 from reports.run.data import Point, RunData
 
 PERCENT = FuncFormatter(lambda value, _: f"{value:.0f}%")
@@ -39,7 +39,7 @@ MOST_SMALL = 6
 def accuracy_figure(run: RunData, profile: str) -> Rendered:
     """Accuracy against length: the mean of all tasks, and a small multiple a task."""
     figure = new_figure(_height(run))
-    style = looks(run.all_series)
+    style = run.looks()
     longest = max(len(look.label) for look in style.values())
     direct = len(style) <= MOST_DIRECT_LABELS and longest <= LONGEST_DIRECT_LABEL
     for place, (ax, task) in enumerate(zip(_panels(figure, run), run.panels, strict=True)):

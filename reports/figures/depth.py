@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from reports.figures.curves import whose
 from reports.figures.heatmap import square, squares_axes
 from reports.figures.style import GREY, INK, Rendered, foot, head, new_figure, render
-from reports.labels import Series, looks
+from reports.labels import Series
 from reports.run.data import RunData
 from reports.run.depths import DepthMap
 
@@ -89,7 +89,7 @@ def _series_of(run: RunData, rows: DepthMap) -> list[Series]:
 def _titles(run: RunData, room: int) -> dict[tuple[str, Series], str]:
     """What stands over each panel: the task, and the series where there are several. In two
     lines if one of them has more than `room` characters."""
-    style = looks(run.all_series)
+    style = run.looks()
     several = len(style) > 1
     names = {
         (base, series): [base, style[series].label] if several else [base]

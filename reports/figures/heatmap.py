@@ -10,13 +10,13 @@ from matplotlib.patheffects import withStroke
 
 from reports.figures.curves import panel_title, whose
 from reports.figures.style import GREY, INK, Rendered, foot, head, new_figure, render
-from reports.labels import Look, length_label, looks, percent
+from reports.labels import Look, length_label, percent
 from reports.run.data import Point, RunData
 
 
 def heatmap_figure(run: RunData, profile: str) -> Rendered:
     """Per task, series down and lengths across, the accuracy in each square."""
-    style = looks(run.all_series)
+    style = run.looks()
     columns = 2 if len(run.lengths) <= 8 and len(run.panels) > 1 else 1
     rows = -(-len(run.panels) // columns)
     figure = new_figure(0.95 + rows * (0.72 + 0.3 * len(style)))

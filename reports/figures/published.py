@@ -28,7 +28,7 @@ def published_figure(rows: Sequence[PublishedRow]) -> Rendered | None:
     if not curves:
         return None
     panels = list(dict.fromkeys((row.task, row.exhibit) for row in curves))
-    style = looks(list(dict.fromkeys(_series(row) for row in curves)))
+    style = looks(list(dict.fromkeys(_series(row) for row in curves)), {})
     by_name = {series.model: look for series, look in style.items()}
     columns = min(2, len(panels))
     height = 0.9 + 0.2 * -(-len(by_name) // 3) + 2.9 * -(-len(panels) // columns)

@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports.figures.style import Rendered
-from reports.labels import PROFILES, Series, length_label, looks, method_label, percent
+from reports.labels import Series, length_label, model_label, percent
 from reports.page.verdict import verdict
 from reports.run.data import RunData
 from reports.run.published import Comparison, PublishedRow, by_cell, lengths_of
@@ -27,6 +27,7 @@ from reports.statistics.paired import paired_tests
 from reports.tables.accuracy import wide_rows
 from reports.tables.efficiency import efficiency_rows
 from reports.tables.paired import SIGNIFICANT, p_value, pair_count, paired_rows, points
+from tasks.scoring import PROFILES
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 LONGEST_TEXT = 1500
@@ -58,7 +59,8 @@ def page_html(parts: PageParts) -> str:
     environment.filters |= {
         "in_tokens": length_label,
         "percent": percent,
-        "method": method_label,
+        "method": parts.run.method_label,
+        "model": model_label,
         "short": shortened,
         "marked": marked,
         "data_uri": _data_uri,
@@ -85,7 +87,7 @@ def page_html(parts: PageParts) -> str:
         averages=[row for row in parts.reference_rows if not lengths_of(row.length)],
         comparisons=by_cell(parts.comparisons),
         exhibits=list(dict.fromkeys((c.row.source, c.row.exhibit) for c in parts.comparisons)),
-        looks=looks(run.all_series),
+        looks=run.looks(),
         compared_with=parts.compared_with,
         paired={
             profile: paired_rows(run, paired_tests(run, parts.compared_with, profile))
@@ -151,9 +153,14 @@ def _models(run: RunData) -> list[str]:
     return list(dict.fromkeys(series.model for series in run.all_series))
 
 
-def _totals(run: RunData) -> dict[str, int]:
+def _totals(run: RunData) -> dict[str, int | None]:
+    """Sums over all cells; None where a cell does not know."""
     names = ("samples", "finished", "owed", "ok", "failed", "cut_samples", "cut_turns", "unparsed")
-    return {name: sum(getattr(cell, name) for cell in run.cells) for name in names}
+    totals: dict[str, int | None] = {}
+    for name in names:
+        values = [getattr(cell, name) for cell in run.cells]
+        totals[name] = None if None in values else sum(values)
+    return totals
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

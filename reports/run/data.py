@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports.labels import Series
+from reports.labels import Look, MethodLook, Series, look_of, looks, method_label, methods_of
 from reports.run.depths import DepthMap, depth_maps
 from reports.run.traces import Trace
 from reports.statistics.intervals import Estimate, average
@@ -39,7 +39,8 @@ class CellStats:
 
     `samples` were asked for, `finished` have ended: `ok` of them well, the others by the
     errors counted in `errors`. `cut_samples` have at least one reply that the token budget
-    cut, `cut_turns` counts those replies. `unparsed` ended well but held no answer marker.
+    cut, `cut_turns` counts those replies; None where a run does not know. `unparsed` ended well
+    but held no answer marker.
     `scores` is {profile: {metric: estimate}}, empty before the first sample has ended;
     `by_sample` is {profile: {sample id: primary score}} of the same samples.
     `counts` are means of what the method itself counts (chunks read, turns not parsed), over
@@ -52,8 +53,8 @@ class CellStats:
     samples: int
     ok: int
     errors: Mapping[str, int]
-    cut_samples: int
-    cut_turns: int
+    cut_samples: int | None
+    cut_turns: int | None
     unparsed: int
     metric: str
     scores: Mapping[str, Mapping[str, Estimate]]
@@ -183,6 +184,23 @@ class RunData:
     def all_series(self) -> list[Series]:
         """Methods x models in the order of the plan."""
         return list(dict.fromkeys(cell.series for cell in self.cells))
+
+    @property
+    def methods(self) -> dict[str, MethodLook]:
+        """What the methods say of themselves, by name."""
+        return methods_of(self.settings)
+
+    def method_label(self, method: str) -> str:
+        """What a method is called."""
+        return method_label(method, self.methods)
+
+    def is_agent(self, series: Series) -> bool:
+        """Whether its method carries a memory."""
+        return look_of(series.method, self.methods).is_agent
+
+    def looks(self) -> dict[Series, Look]:
+        """How each series is drawn."""
+        return looks(self.all_series, self.methods)
 
     def series_of(self, task: str | None) -> list[Series]:
         """The series that a task (None: the mean) has cells of, in the order of the plan."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-DEPTH = "depth="
+from core.errors import UsageError
+from core.names import Name, parse_name
+
+DEPTH = "depth"
 
 DepthMap = Sequence[tuple[float, str]]
 """A task's depths, ascending, each with the whole name that the cells have."""
@@ -27,14 +30,14 @@ def depth_maps(tasks: Sequence[str]) -> Mapping[str, DepthMap]:
 
 def split_depth(task: str) -> tuple[str, float | None]:
     """`vt@hops=2,depth=0.5` -> (`vt@hops=2`, 0.5); None where the name has no depth in it."""
-    base, _, text = task.partition("@")
-    settings = text.split(",")
-    given = [setting for setting in settings if setting.startswith(DEPTH)]
-    if not given:
-        return task, None
     try:
-        depth = float(given[-1].removeprefix(DEPTH))
-    except ValueError:  # a run may hold tasks that this version does not know
+        name = parse_name(task)
+        depth = float(name.settings[DEPTH])
+    except (
+        UsageError,
+        KeyError,
+        ValueError,
+    ):  # a run may hold tasks that this version does not know
         return task, None
-    others = ",".join(setting for setting in settings if setting not in given)
-    return (f"{base}@{others}" if others else base), depth
+    others = {key: value for key, value in name.settings.items() if key != DEPTH}
+    return str(Name(name.base, others)), depth

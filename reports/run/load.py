@@ -1,4 +1,5 @@
-"""From the stores of one run, or of several that belong together, to what a report knows."""
+"""From the stores or exports of one run, or of several that belong together, to what a report
+knows."""
 
 from __future__ import annotations
 
@@ -9,27 +10,33 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.store import Cell, Store
+from benchmarks.ledger import ledger_row, primary_metrics
+from benchmarks.store import Cell
 from core.errors import StoreError, UsageError
 from core.types import Turn
-from reports.labels import PROFILES, Series
+from reports.labels import Series
 from reports.run.data import CellStats, Cost, RunData, RunError
+from reports.run.exported import RunSource, key_of, open_run, row_key, run_name
 from reports.run.merged import merged_settings
 from reports.run.traces import Key, read_traces
 from reports.statistics.intervals import Estimate, estimate
+from tasks.scoring import PROFILES, SUB_EM
 
-PRIMARY_METRIC = "sub_em"
 COUNTS = {"unparsed"}
 """Stored beside the scores but no score: higher is not better. The ledger has it."""
 
+Owners = Mapping[Key, tuple[RunSource, Cell]]
+Rows = Mapping[Key, list[dict[str, Any]]]
 
-def load_run(run_dir: Path) -> RunData:
+
+def load_run(run: Path) -> RunData:
     """Reads a run, finished or in progress. See `load_runs`."""
-    return load_runs([run_dir])
+    return load_runs([run])
 
 
-def load_runs(run_dirs: Sequence[Path]) -> RunData:
-    """Reads runs, finished or in progress, as if all their cells were those of one.
+def load_runs(runs: Sequence[Path]) -> RunData:
+    """Reads runs, finished or in progress, as if all their cells were those of one. Each is the
+    folder of a store, or a file that `run.py export` wrote.
 
     Raises:
         UsageError: there is no run, no sample has ended yet, or two runs hold the same cell,
@@ -37,79 +44,73 @@ def load_runs(run_dirs: Sequence[Path]) -> RunData:
         StoreError: a store is damaged, or a finished sample has no score.
     """
     with ExitStack() as stack:
-        stores = [stack.enter_context(Store.read(run_dir)) for run_dir in run_dirs]
-        owners: dict[Key, tuple[Store, Cell]] = {}
-        rows: dict[Key, list[dict[str, Any]]] = {}
-        for store in stores:
-            for cell in store.cells():
-                key = cell.task, cell.length, cell.method, cell.model
-                if key in owners:
-                    raise UsageError(
-                        f"{owners[key][0].path.parent} and {store.path.parent} both hold the cell "
-                        f"{' '.join(map(str, key))}. A report takes each cell from one run."
-                    )
-                owners[key] = store, cell
-                rows[key] = []
-            for row in store.sample_rows():
-                rows[row["task"], row["length"], row["method"], row["model"]].append(row)
+        sources = [stack.enter_context(open_run(run)) for run in runs]
+        owners = _owners(sources)
+        rows = _rows(sources, owners)
         every_row = [row for group in rows.values() for row in group]
-        if not every_row:
-            raise UsageError(
-                f"{', '.join(map(str, run_dirs))}: no sample of "
-                f"{sum(cell.samples for _, cell in owners.values())} has ended yet, so "
-                "there is nothing to report. Let the sweep go on for a while first."
-            )
 
         def turns_of(key: Key, index: int) -> list[Turn]:
-            store, cell = owners[key]
-            return [turn for _, turn in store.turns_of(cell.id, index)]
+            source, cell = owners[key]
+            return [turn for _, turn in source.turns_of(cell.id, index)]
 
-        metrics = _primary_metrics(every_row)
-        settings = {str(s.path.parent): s.settings() or {} for s in stores}
+        settings = merged_settings(
+            {str(run): s.settings() or {} for run, s in zip(runs, sources, strict=True)}
+        )
+        metrics = {key[0]: SUB_EM for key in owners} | primary_metrics(settings)
         return RunData(
-            " + ".join(run_dir.resolve().name for run_dir in run_dirs),
-            merged_settings(settings),
-            [session for store in stores for session in store.sessions()],
-            tuple(_cell(cell, rows[key], metrics) for key, (_, cell) in owners.items()),
+            " + ".join(map(run_name, runs)),
+            settings,
+            [session for source in sources for session in source.sessions()],
+            tuple(_cell(cell, rows[key], metrics[key[0]]) for key, (_, cell) in owners.items()),
             _errors(every_row),
-            tuple(read_traces(rows, turns_of)),
+            tuple(read_traces(rows, turns_of, metrics)),
         )
 
 
-def _primary_metrics(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The metric that stands for each task: `sub_em`, or the only one that there is."""
-    found: dict[str, set[str]] = {}
-    for row in rows:
-        for profile in PROFILES:
-            metrics = row["scores"].get(profile, {}).keys() - COUNTS
-            found.setdefault(row["task"], set()).update(metrics)
-    chosen = {}
-    for task, names in found.items():
-        if not names:  # nothing of the task has ended well yet
-            continue
-        if PRIMARY_METRIC not in names and len(names) > 1:
-            raise StoreError(
-                f"task {task}: got the metrics {', '.join(sorted(names))}, expected "
-                f"{PRIMARY_METRIC} among them, or a single one. Give the task a {PRIMARY_METRIC}."
-            )
-        chosen[task] = PRIMARY_METRIC if PRIMARY_METRIC in names else next(iter(names))
-    return chosen
+def _owners(sources: Iterable[RunSource]) -> Owners:
+    """The cells of all runs, each with the one that holds it."""
+    owners: dict[Key, tuple[RunSource, Cell]] = {}
+    for source in sources:
+        for cell in source.cells():
+            key = key_of(cell)
+            if key in owners:
+                raise UsageError(
+                    f"{owners[key][0].path} and {source.path} both hold the cell "
+                    f"{' '.join(map(str, key))}. A report takes each cell from one run."
+                )
+            owners[key] = source, cell
+    return owners
 
 
-def _cell(cell: Cell, rows: Sequence[Mapping[str, Any]], metrics: Mapping[str, str]) -> CellStats:
+def _rows(sources: Iterable[RunSource], owners: Owners) -> Rows:
+    """The samples that have ended, by their cells."""
+    rows: dict[Key, list[dict[str, Any]]] = {key: [] for key in owners}
+    for source in sources:
+        for row in source.sample_rows():
+            rows[row_key(row)].append(row)
+    if not any(rows.values()):
+        raise UsageError(
+            f"{', '.join(dict.fromkeys(str(source.path) for source, _ in owners.values()))}: no "
+            f"sample of {sum(cell.samples for _, cell in owners.values())} has ended yet, so "
+            "there is nothing to report. Let the sweep go on for a while first."
+        )
+    return rows
+
+
+def _cell(cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str) -> CellStats:
+    known = all(row["cut_turns"] is not None for row in rows)
+    counted = ledger_row(cell, [{**row, "cut_turns": row["cut_turns"] or 0} for row in rows])
     ok = [row for row in rows if row["status"] == "ok"]
-    cut = [row["cut_turns"] for row in rows if row["cut_turns"]]
-    metric = metrics.get(cell.task, PRIMARY_METRIC)
     return CellStats(
         task=cell.task,
         length=cell.length,
         series=Series(cell.method, cell.model),
         samples=cell.samples,
-        ok=len(ok),
-        errors=dict(sorted(Counter(r["error_kind"] for r in rows if r["status"] != "ok").items())),
-        cut_samples=len(cut),
-        cut_turns=sum(cut),
-        unparsed=sum(row["prediction"] is None for row in ok),
+        ok=counted.ok,
+        errors=dict(sorted(counted.errors.items())),
+        cut_samples=counted.cut if known else None,
+        cut_turns=counted.cut_turns if known else None,
+        unparsed=counted.unparsed,
         metric=metric,
         scores=_scores(rows, metric) if rows else {},
         by_sample={

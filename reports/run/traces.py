@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.types import Turn
-from reports.labels import PROFILES, Series
+from reports.labels import Series
+from tasks.scoring import PROFILES
 
 Key = tuple[str, int, str, str]
 """Task, length, method, model."""
@@ -56,10 +57,18 @@ class Trace:
     turns: tuple[ShownTurn, ...]
 
 
-def read_traces(rows: Rows, turns_of: Callable[[Key, int], Sequence[Turn]]) -> list[Trace]:
+def read_traces(
+    rows: Rows, turns_of: Callable[[Key, int], Sequence[Turn]], metrics: Mapping[str, str]
+) -> list[Trace]:
     """One trace a series, in the order of the plan, at most MOST_TRACES. `turns_of` gives the
-    turns of a cell's sample."""
-    return [_trace(row, turns_of(key, row["index"])) for key, row in _pick(rows).items()]
+    turns of a cell's sample, none where the run does not have them: it has no trace then.
+    `metrics`: the primary one of each task."""
+    found = [(row, turns_of(key, row["index"])) for key, row in _pick(rows).items()]
+    return [
+        _trace(row, turns, metrics[row["task"]])
+        for row, turns in found
+        if turns or not row["turns"]
+    ]
 
 
 def _pick(rows: Rows) -> dict[Key, Mapping[str, Any]]:
@@ -80,12 +89,12 @@ def _pick(rows: Rows) -> dict[Key, Mapping[str, Any]]:
     return dict(list(found[sample].items())[:MOST_TRACES])
 
 
-def _trace(row: Mapping[str, Any], turns: Sequence[Turn]) -> Trace:
-    scores = {}
-    for profile in PROFILES:
-        found = row["scores"].get(profile, {})
-        if found:
-            scores[profile] = found.get("sub_em", next(iter(found.values())))
+def _trace(row: Mapping[str, Any], turns: Sequence[Turn], metric: str) -> Trace:
+    scores = {
+        profile: row["scores"][profile][metric]
+        for profile in PROFILES
+        if metric in row["scores"].get(profile, {})
+    }
     return Trace(
         task=row["task"],
         length=row["length"],

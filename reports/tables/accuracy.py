@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.labels import PROFILES, Series, length_label, method_label, percent
+from reports.labels import Series, length_label, model_label, percent
 from reports.run.data import Point, RunData
 from reports.run.published import Comparison
+from tasks.scoring import PROFILES
 
 LATEX_DAGGER = r"$^\dagger$"
 LATEX_SPECIALS = {
@@ -66,10 +67,11 @@ def accuracy_frame(run: RunData) -> pd.DataFrame:
 def ledger_frame(run: RunData) -> pd.DataFrame:
     """One row a cell: samples = attempted + owed, attempted = ok + errors, one column an
     error kind; replies cut by the token budget; costs (tokens,
-    seconds) and what the method itself counts, as means of the samples that ended well."""
+    seconds) and what the method itself counts, as means of the samples that ended well. Empty
+    where a run does not know."""
     kinds = sorted({kind for cell in run.cells for kind in cell.errors})
     counts = sorted({name for cell in run.cells for name in cell.counts})
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         [
             {
                 **_key(cell.task, cell.length, cell.series),
@@ -92,6 +94,7 @@ def ledger_frame(run: RunData) -> pd.DataFrame:
             for cell in run.cells
         ]
     )
+    return frame.astype({"cut_samples": "Int64", "cut_turns": "Int64"})
 
 
 def comparison_frame(comparisons: Sequence[Comparison]) -> pd.DataFrame:
@@ -146,7 +149,7 @@ def markdown(run: RunData) -> str:
     for profile in PROFILES:
         lines = [header, rule]
         for row in wide_rows(run, profile):
-            names = (row.task, method_label(row.series.method), row.series.model)
+            names = (row.task, run.method_label(row.series.method), model_label(row.series.model))
             lines.append(
                 [*map(markdown_escape, names), *(_cell(p, "–", "†", True) for p in row.points)]
             )
@@ -170,7 +173,8 @@ def _latex_table(run: RunData, profile: str) -> str:
         if first and place:
             body.append(r"\midrule")
         task = latex_escape(row.task) if first else ""
-        series = latex_escape(method_label(row.series.method)), latex_escape(row.series.model)
+        called = run.method_label(row.series.method), model_label(row.series.model)
+        series = map(latex_escape, called)
         cells = [_cell(p, "--", LATEX_DAGGER, False) for p in row.points]
         body.append(" & ".join([task, *series, *cells]) + r" \\")
     return "\n".join(

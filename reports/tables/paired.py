@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.labels import PROFILES, Series
+from reports.labels import Series
 from reports.run.data import RunData
 from reports.statistics.paired import PairedTest, paired_tests
+from tasks.scoring import PROFILES
 
 SIGNIFICANT = 0.01
 """p-values below it are set in bold. It is a mark for the eye; the p-values are not corrected

@@ -48,10 +48,34 @@ class Made:
     ended: Sequence[Ended] = ()
 
 
+METHODS = {
+    "memagent": {
+        "label": "MemAgent",
+        "variants": {},
+        "colours": ["#0072B2", "#56B4E9", "#332288", "#44AA99"],
+        "is_agent": True,
+    },
+    "gru_mem": {
+        "label": "GRU-Mem",
+        "variants": {"exit_gate=false": "w/o EG"},
+        "colours": ["#009E73", "#117733", "#88CC66"],
+        "is_agent": True,
+    },
+    "full_context": {
+        "label": "Full context",
+        "variants": {},
+        "colours": ["#D55E00", "#E69F00"],
+        "is_agent": False,
+    },
+}
+"""What methods say of themselves, as a run's settings have it."""
+
+
 def settings_for(*models: str, **entry: Any) -> dict[str, Any]:
     """Settings of a run of `models`, each with the same further `entry`."""
     known = {"source": "checkpoints/x", "window": 1024, "methods": {"memagent": {}}}
-    return {"suite": "pocket", "seed": 7, "models": {name: {**known, **entry} for name in models}}
+    entries = {name: {**known, **entry} for name in models}
+    return {"suite": "pocket", "seed": 7, "models": entries, "methods": METHODS}
 
 
 @pytest.fixture

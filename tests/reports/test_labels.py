@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from reports.labels import Series, compact, length_label, looks, method_label, percent
+from reports.labels import (
+    Series,
+    compact,
+    length_label,
+    looks,
+    method_label,
+    methods_of,
+    model_label,
+    percent,
+)
+from tests.reports.conftest import METHODS
+
+KNOWN = methods_of({"methods": METHODS})
 
 
 @pytest.mark.parametrize(
@@ -44,23 +56,54 @@ def test_amounts_fit_an_axis() -> None:
         ("gru_mem@exit_gate=false,chunk_tokens=512", "GRU-Mem w/o EG, chunk_tokens=512"),
         ("memagent@chunk_tokens=2048", "MemAgent chunk_tokens=2048"),
         ("mine", "mine"),
+        ("mine@k=2", "mine k=2"),
     ],
 )
 def test_a_methods_settings_are_part_of_its_label(method: str, label: str) -> None:
-    assert method_label(method) == label
+    assert method_label(method, KNOWN) == label
+
+
+@pytest.mark.parametrize(
+    ("model", "label"),
+    [
+        ("pocket-base", "pocket-base"),
+        ("pocket-base@temperature=0,top_p=1", "pocket-base, greedy"),
+        ("pocket-base@temperature=0.0", "pocket-base, greedy"),
+        ("pocket-base@temperature=0.43", "pocket-base, T=0.43"),
+        ("pocket-base@top_p=0.9,temperature=1", "pocket-base, T=1, top_p=0.9"),
+    ],
+)
+def test_a_models_sampling_is_part_of_its_label(model: str, label: str) -> None:
+    assert model_label(model) == label
 
 
 def test_variants_of_a_method_keep_to_its_palette() -> None:
-    styles = looks([Series("gru_mem", "a"), Series("gru_mem@exit_gate=false", "a")])
+    styles = looks([Series("gru_mem", "a"), Series("gru_mem@exit_gate=false", "a")], KNOWN)
     first, second = styles.values()
     assert {first.colour, second.colour} == {"#009E73", "#117733"}
 
 
+def test_another_sampling_keeps_the_models_colour_and_has_its_own_dash_and_marker() -> None:
+    models = ["a", "b", "a@temperature=0", "b@temperature=0", "a@temperature=0.43"]
+    styles = list(looks([Series("memagent", model) for model in models], KNOWN).values())
+    assert [look.colour for look in styles] == [
+        *("#0072B2", "#56B4E9", "#0072B2", "#56B4E9", "#0072B2")
+    ]
+    assert [look.dash for look in styles] == ["-", "-", "--", "--", "-."]
+    assert len({look.marker for look in styles}) == 5
+
+
+def test_methods_without_a_look_of_their_own_go_by_their_names_in_different_colours() -> None:
+    styles = looks([Series(method, "a") for method in ("x", "y@k=2")], {})
+    assert [look.label for look in styles.values()] == ["x", "y k=2"]
+    assert len({look.colour for look in styles.values()}) == 2
+
+
 def test_labels_leave_out_what_all_series_share() -> None:
     pair = [Series("memagent", "pocket"), Series("full_context", "pocket")]
-    assert [look.label for look in looks(pair).values()] == ["MemAgent", "Full context"]
+    assert [look.label for look in looks(pair, KNOWN).values()] == ["MemAgent", "Full context"]
     two = [Series("memagent", "7B"), Series("memagent", "14B")]
-    assert [look.label for look in looks(two).values()] == ["7B", "14B"]
-    both = looks([*pair, *two])
+    assert [look.label for look in looks(two, KNOWN).values()] == ["7B", "14B"]
+    both = looks([*pair, *two], KNOWN)
     assert both[two[0]].label == "7B · MemAgent"
     assert len({(look.colour, look.dash) for look in both.values()}) == 4

@@ -12,12 +12,12 @@ import pytest
 
 from core.errors import UsageError
 from reports.figures.style import Rendered
-from reports.labels import PROFILES
 from reports.page.page import PageParts, marked, page_html, shortened
 from reports.page.verdict import verdict
 from reports.report import write_report
 from reports.run.load import load_run
 from reports.run.published import compare, read_published, references
+from tasks.scoring import PROFILES
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
 
 ATTACK = '</pre><script>alert("x")</script><img src=x onerror=alert(1)> & "quotes"'

@@ -130,7 +130,7 @@ def test_a_scorer_may_be_async_and_names_its_primary_metric() -> None:
             return {"strict": {"grade": float(answer.reply in sample.golds)}}
 
     scores = asyncio.run(scored(Graded(), *answered("York")))
-    assert scores == {"strict": {"grade": 1}}
+    assert scores == {"strict": {"grade": 1}, "published": {"grade": 1}}
     assert asyncio.run(scored(ANY, *answered("York")))["strict"]["sub_em"] == 1
     assert [primary_metric(one) for one in (Graded(), ANY, SUMMARY)] == [
         "grade",
@@ -138,6 +138,15 @@ def test_a_scorer_may_be_async_and_names_its_primary_metric() -> None:
         "recall",
     ]
     assert primary_metric(lambda answer, sample: {}) == "sub_em"
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong"),
+    [({}, "strict has no sub_em"), ({"strict": {"sub_em": 7.0}}, "expected 0 to 1")],
+)
+def test_a_scorers_own_mistakes_are_told(found: Scores, wrong: str) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        asyncio.run(scored(lambda answer, sample: found, *answered("York")))
 
 
 def test_every_task_scores_its_golds_by_its_own_match_and_primary_metric() -> None:

@@ -24,14 +24,13 @@ from pydantic import BaseModel, ValidationError
 
 from core.errors import UsageError
 from reports.figures.style import DPI, GREY, INK, dress, foot, head, new_figure, spread
-from reports.labels import DASHES, OTHER_PALETTE, PALETTES, Look, compact
+from reports.labels import DASHES, PALETTE, Look, compact
 from training.rl.recipe import Stage
 from training.state import RECIPE_FILE
 
 OVERVIEW_FILE, GATES_FILE = "curves.png", "gates.png"
-COLOURS = tuple(colour for group in zip(*PALETTES.values(), strict=False) for colour in group)
-RUN_COLOURS = (INK, *OTHER_PALETTE[1:], GREY)
-EXITS = {"early": COLOURS[1], "exact": COLOURS[2], "late": COLOURS[0]}
+RUN_COLOURS = (INK, "#AA4499", "#997700", GREY)
+EXITS = {"early": PALETTE[1], "exact": PALETTE[2], "late": PALETTE[0]}
 SMOOTHED_STEPS = 20
 """A running mean spans about a twentieth of a run's steps; runs below 40 are drawn as they are."""
 
@@ -239,7 +238,7 @@ def _several(
     def draw(axes: Axes) -> None:
         dress(axes, title)
         for number, (label, metric) in enumerate(quantities.items()):
-            colour, named = COLOURS[number % len(COLOURS)], label
+            colour, named = PALETTE[number % len(PALETTE)], label
             for place, run in enumerate(runs):
                 points = run.points(*metric)
                 if len(points[0]):

@@ -1,0 +1,163 @@
+"""A run outside its store: `samples.jsonl.gz`, a line a sample, and beside it
+`samples.run.json`, with the settings, every start of the command and the cells.
+
+A report, and scoring again, take either; what only the store has are the turns themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from benchmarks.store import Cell, Store
+from core.errors import UsageError
+from core.files import read_jsonl, write_jsonl, write_whole
+from core.types import Turn
+
+EXPORTED = (
+    *("id", "task", "length", "method", "model", "index", "question", "golds", "reply"),
+    *("prediction", "status", "error_kind", "error", "scores", "turns", "memory_turns"),
+    *("cut_turns", "prompt_tokens", "completion_tokens", "seconds", "truncated_tokens"),
+    *("counts", "meta", "evidence"),
+)
+"""Fields of a line: those of `Store.sample_rows`."""
+
+
+class RunSource(Protocol):
+    """What a run is read from: its store, or an export of it. See `benchmarks.store.Store`."""
+
+    @property
+    def path(self) -> Path: ...
+    def settings(self) -> dict[str, Any] | None: ...
+    def sessions(self) -> list[dict[str, Any]]: ...
+    def cells(self) -> list[Cell]: ...
+    def sample_rows(self) -> Iterator[dict[str, Any]]: ...
+    def turns_of(self, cell: int, idx: int) -> Sequence[tuple[str, Turn]]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class ExportedRun:
+    """An export, read as a store is. `cut_turns` of a sample may be None: not known."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        beside = sidecar(path)
+        try:
+            self._run = json.loads(beside.read_text(encoding="utf-8"))
+            self._cells = [Cell(n, *cell) for n, cell in enumerate(self._run["cells"], 1)]
+        except FileNotFoundError as error:
+            raise UsageError(
+                f"{path}: {beside.name} is not beside it; `run.py export` writes both"
+            ) from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{beside}: not what `run.py export` writes: {error!r}") from error
+
+    def settings(self) -> dict[str, Any] | None:
+        """See `Store.settings`."""
+        found: dict[str, Any] | None = self._run.get("settings")
+        return found
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """See `Store.sessions`."""
+        return list(self._run.get("sessions", ()))
+
+    def cells(self) -> list[Cell]:
+        """See `Store.cells`."""
+        return self._cells
+
+    def sample_rows(self) -> Iterator[dict[str, Any]]:
+        """See `Store.sample_rows`.
+
+        Raises:
+            UsageError: a line is no sample of the run; names it.
+        """
+        known = {key_of(cell) for cell in self._cells}
+        for number, row in read_jsonl(self.path):
+            if lacking := [name for name in EXPORTED if name not in row]:
+                raise UsageError(
+                    f"{self.path}, line {number}: lacks {', '.join(lacking)}; export the run again"
+                )
+            if row_key(row) not in known:
+                raise UsageError(
+                    f"{self.path}, line {number}: {row_key(row)} is no cell of "
+                    f"{sidecar(self.path).name}; the two files must be of one export"
+                )
+            yield row
+
+    def turns_of(self, cell: int, idx: int) -> list[tuple[str, Turn]]:
+        """None: an export has no turns."""
+        return []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def open_run(path: Path) -> RunSource:
+    """A run's folder, or a file that `run.py export` wrote.
+
+    Raises:
+        UsageError: it is neither.
+        StoreError: the store is damaged.
+    """
+    return ExportedRun(path) if path.is_file() else Store.read(path)
+
+
+def run_name(path: Path) -> str:
+    """What a run is called: its folder, or its file without endings."""
+    return sidecar(path).name.removesuffix(".run.json") if path.is_file() else path.resolve().name
+
+
+def export_run(source: RunSource, out: Path) -> int:
+    """Writes both files of a run (its name's ending says whether packed); returns the samples.
+
+    Raises:
+        UsageError: the place cannot be written to.
+    """
+    rows = ({name: row[name] for name in EXPORTED} for row in source.sample_rows())
+    return write_export(out, rows, source.settings() or {}, source.sessions(), source.cells())
+
+
+def write_export(
+    out: Path,
+    rows: Iterator[Mapping[str, Any]],
+    settings: Mapping[str, Any],
+    sessions: Sequence[Mapping[str, Any]],
+    cells: Sequence[Cell],
+) -> int:
+    """Writes both files; returns the samples."""
+    count = write_jsonl(out, rows)
+    run = {
+        "settings": settings,
+        "sessions": sessions,
+        "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in cells],
+    }
+    write_whole(sidecar(out), json.dumps(run, ensure_ascii=False, indent=1) + "\n")
+    return count
+
+
+def sidecar(path: Path) -> Path:
+    """`samples.jsonl.gz` -> `samples.run.json`."""
+    name = path.name.removesuffix(".gz").removesuffix(".jsonl")
+    return path.with_name(f"{name}.run.json")
+
+
+def key_of(cell: Cell) -> tuple[str, int, str, str]:
+    """Task, length, method, model."""
+    return cell.task, cell.length, cell.method, cell.model
+
+
+def row_key(row: Mapping[str, Any]) -> tuple[str, int, str, str]:
+    """The cell that a sample is of."""
+    return row["task"], row["length"], row["method"], row["model"]
