@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from core.errors import UsageError
+from core.names import base_of
 from reports.exhibits.matching import Placed, how_timed, place_cells
-from reports.labels import Series, looks
+from reports.labels import Series
 from reports.run.data import CellStats, RunData
 from reports.run.published import PublishedRow
 from reports.statistics.intervals import Estimate, average
@@ -43,11 +44,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row: a published model, or (`series`) one of a run that has no published counterpart."""
+    """A row: a published model, or (`series`) one of a run that has no published counterpart, of
+    a method called `method`."""
 
     name: str
     label: str
     series: Series | None = None
+    method: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +153,15 @@ def filled(grid: Grid, rows: Sequence[PublishedRow], run: RunData | None) -> Gri
     known = {row.name for row in grid.rows}
     index: dict[tuple[str, str, str], Placed] = {}
     own: dict[str, Row] = {}
-    style = looks(run.all_series)
+    style = run.looks()
     for one in placed:
         name = one.model if one.model in known else None
         if name is None:
             label = style[one.cell.series].label
             name = f"ours: {label}"
-            own.setdefault(name, Row(name, label, one.cell.series))
+            series = one.cell.series
+            method = run.method_label(base_of(series.method))
+            own.setdefault(name, Row(name, label, series, method))
         if one.cell.finished:
             index.setdefault((name, one.task, one.length), one)
     order = {f"ours: {look.label}": place for place, look in enumerate(style.values())}

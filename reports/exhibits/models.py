@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reports.exhibits.grid import Row
-from reports.labels import Look, Series, base_method, looks, method_label
+from reports.labels import Look, Series
 from reports.run.data import RunData
 
 
@@ -91,11 +91,10 @@ def group_of(row: Row) -> Group:
     for group in GROUPS:
         if row.name in group.models:
             return group
-    method = method_label(base_method(row.series.method)) if row.series else row.name
-    return Group(f"ours: {method}", OWN_COLOUR, (row.name,))
+    return Group(f"ours: {row.method or row.name}", OWN_COLOUR, (row.name,))
 
 
 def looks_of(rows: Sequence[Row], run: RunData | None) -> dict[str, Look]:
     """How each row is drawn: a published model as everywhere, one of ours as in its report."""
-    style: Mapping[Series, Look] = looks(run.all_series) if run else {}
+    style: Mapping[Series, Look] = run.looks() if run else {}
     return {row.name: LOOKS[row.name] if row.series is None else style[row.series] for row in rows}

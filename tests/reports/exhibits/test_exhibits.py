@@ -75,7 +75,7 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_not_there_has_near_misses() -> None:
-    with pytest.raises(UsageError, match="did you mean .*memagent-figure-6a"):
+    with pytest.raises(UsageError, match=r"did you mean .*memagent-figure-6a"):
         find_exhibit("memagent-figure-6")
 
 
