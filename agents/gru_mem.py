@@ -15,6 +15,7 @@ trained on that.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -111,9 +112,20 @@ class GruMem:
     gate ended the reading).
     """
 
+    label = "GRU-Mem"
+    variants: Mapping[str, str] = {"exit_gate=false": "w/o EG", "exit_gate=true": "w/ EG"}
+    colours = ("#009E73", "#117733", "#88CC66")
+    prompts = (NO_MEMORY, UPDATE, ANSWER, ANSWER_BOXED)
+
     def __init__(self, tokenizer: Tokenizer, settings: GruMemSettings) -> None:
         self.tokenizer = tokenizer
         self.settings = settings
+
+    def most_tokens(self, question: str) -> int:
+        """See core/methods.py. A memory is part of a reply, so a turn holds two of them."""
+        prompt = UPDATE.format(prompt=question.strip(), memory="", chunk="")
+        around = len(self.tokenizer.render_chat([Message("user", prompt)]))
+        return around + self.settings.chunk_tokens + 2 * self.settings.reply_tokens
 
     async def answer(self, problem: Problem, chat: Chat) -> Answer:
         """See `core.types.Method`."""

@@ -87,9 +87,19 @@ class MemAgentSettings:
 class MemAgent:
     """The workflow, for one tokenizer. Stateless: one object serves any number of rollouts."""
 
+    label = "MemAgent"
+    colours = ("#0072B2", "#56B4E9", "#332288", "#44AA99")
+    prompts = (NO_MEMORY, UPDATE, ANSWER, ANSWER_BOXED)
+
     def __init__(self, tokenizer: Tokenizer, settings: MemAgentSettings) -> None:
         self.tokenizer = tokenizer
         self.settings = settings
+
+    def most_tokens(self, question: str) -> int:
+        """See core/methods.py. A memory is a reply, so a turn holds two of them."""
+        prompt = UPDATE.format(prompt=question.strip(), memory="", chunk="")
+        around = len(self.tokenizer.render_chat([Message("user", prompt)]))
+        return around + self.settings.chunk_tokens + 2 * self.settings.reply_tokens
 
     async def answer(self, problem: Problem, chat: Chat) -> Answer:
         """See `core.types.Method`."""

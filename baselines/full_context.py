@@ -47,9 +47,23 @@ class FullContextSettings:
 class FullContext:
     """The baseline, for one tokenizer. Stateless: one object serves any number of rollouts."""
 
+    label = "Full context"
+    colours = ("#D55E00", "#E69F00", "#882255", "#CC79A7", "#661100", "#999933")
+    is_agent = False
+    prompts = (BEFORE, THEREFORE, BOXED_PUBLISHED, BOXED)
+
     def __init__(self, tokenizer: Tokenizer, settings: FullContextSettings) -> None:
         self.tokenizer = tokenizer
         self.settings = settings
+
+    def most_tokens(self, question: str) -> int:
+        """See core/methods.py. The input budget is in tokens of plain text; the server reads the
+        fixed texts as its chat template renders them."""
+        after = self._after().format(question=question.strip())
+        context = self.settings.input_tokens - self.tokenizer.count(BEFORE)
+        context = max(context - self.tokenizer.count(after), 0)
+        around = len(self.tokenizer.render_chat([Message("user", BEFORE + after)]))
+        return around + context + self.settings.output_tokens
 
     async def answer(self, problem: Problem, chat: Chat) -> Answer:
         """See `core.types.Method`."""

@@ -10,25 +10,38 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import Choice, cells_of, with_data_at_hand
-from benchmarks.methods import METHODS, method_settings, split_method
+from benchmarks.methods import METHODS, described, find_method, make_method
 from benchmarks.provenance import weights_hash
 from benchmarks.store import Cell
 from benchmarks.suite import Suite
 from core.errors import SettingsChanged, UsageError
+from core.files import file_hash
+from core.methods import method_settings
+from core.names import base_of, checked, not_known
+from core.outside import file_of, is_outside
 from core.tokens import Tokenizer
-from core.types import Json, Sampling, Scalar
-from serving.catalogue import ModelEntry, find_model
+from core.types import Json, Sampling
+from serving.catalogue import (
+    ModelEntry,
+    SamplingSettings,
+    find_model,
+    load_catalogue,
+    model_name,
+)
 from tasks.corpora.read import Corpora
+from tasks.fiction.prose import forms
 from tasks.registry import find_task
+from tasks.ruler.words import lexicon
 from tasks.scoring import primary_metric
-from tasks.task import Coordinates, Materials, Task
+from tasks.task import GENERATION, Coordinates, Materials, Task
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
     """Flags of `run.py sweep` that change what a suite asks for. None leaves it as it is.
-    `checkpoints`: by model, a folder of weights to take instead of the catalogue's. `dry`: the
-    plan is only looked at, and local weights need not be there."""
+    `catalogue`: the user's own file of models. `checkpoints`: by model, a folder of weights to
+    take instead of the catalogue's. `dry`: the plan is only looked at, and local weights need
+    not be there."""
 
     models: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
@@ -38,6 +51,7 @@ class Overrides:
     seed: int | None = None
     endpoint: str | None = None
     tokenizer: str | None = None
+    catalogue: Path | None = None
     checkpoints: Mapping[str, Path] = field(default_factory=dict)
     dry: bool = False
 
@@ -49,9 +63,12 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """A model of the run. `entry` is None where only the endpoint knows the model."""
+    """A model of the run, drawn in one way. `name` is that of its cells; `served_as` is the name
+    without sampling, by which servers know it. `entry` is None where only the endpoint knows
+    the model. `methods`: name -> settings in full."""
 
     name: str
+    served_as: str
     entry: ModelEntry | None
     tokenizer: Tokenizer
     sampling: Sampling
@@ -83,18 +100,13 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
     if overrides.samples is not None and overrides.samples < 1:
         raise UsageError(f"--samples: got {overrides.samples}, expected at least 1")
     seed = suite.seed if overrides.seed is None else overrides.seed
-    if unknown := sorted(suite.method_settings.keys() - METHODS.keys()):
-        raise UsageError(f"suite {suite.name}: method_settings of {unknown}, no such method")
+    for name in suite.method_settings:
+        if name not in METHODS and not is_outside(name):
+            raise UsageError(f"suite {suite.name}: method_settings of {not_known(name, METHODS)}")
     cells = cells_of(suite, overrides.choice)
     for task in {cell.task for cell in cells}:
         find_task(task)
-    pairs = dict.fromkeys((cell.model, cell.method) for cell in cells)
-    models = {
-        name: _model_plan(name, [m for n, m in pairs if n == name], suite, overrides, seed)
-        for name in dict.fromkeys(name for name, _ in pairs)
-    }
-    if unknown := sorted(overrides.checkpoints.keys() - models.keys()):
-        raise UsageError(f"--checkpoint: the run has no model {', '.join(unknown)}")
+    models = _model_plans(cells, suite, overrides, seed)
     corpora = Corpora(data)
 
     def make(cell: Cell) -> object:
@@ -103,21 +115,50 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
 
     cells, instead = with_data_at_hand(cells, suite.otherwise, make)
     tasks = {name: find_task(name) for name in sorted({cell.task for cell in cells})}
-    _try_each(cells, tasks, models, seed, corpora)
-    settings: dict[str, Json] = {
-        "suite": suite.name,
-        "seed": seed,
-        "endpoint": overrides.endpoint is not None,
-        "models": {name: _model_settings(p, overrides.dry) for name, p in models.items()},
-        "tasks": {name: _task_settings(task) for name, task in tasks.items()},
-        "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in cells],
-        "data": dict(corpora.fingerprints()),
-    }
+    questions = _try_each(cells, tasks, models, seed, corpora)
+    if overrides.endpoint is None and not overrides.dry:
+        _check_windows(cells, models, questions)
+    plan = Plan(suite.name, seed, cells, tasks, models, corpora, {}, instead)
+    settings = _settings(plan, overrides)
     if suite.training_length is not None:
         settings["training_length"] = suite.training_length
     if instead:
         settings["instead"] = [line.partition(" (")[0] for line in instead]
-    return Plan(suite.name, seed, cells, tasks, models, corpora, settings, instead)
+    return replace(plan, settings=settings)
+
+
+def _settings(plan: Plan, overrides: Overrides) -> dict[str, Json]:
+    """All that decides the results of a run.
+
+    `methods`: name as in the cells -> {label, base, colours, is_agent, prompts}, see
+    benchmarks/methods.py. `tasks`: name -> {metric, parameters}. `outside`: files that the user
+    brought along, as they were named -> SHA-256.
+    """
+    methods = dict.fromkeys(cell.method for cell in plan.cells)
+    brought = {
+        base_of(name).partition(":")[0] for name in (*methods, *plan.tasks) if is_outside(name)
+    }
+    outside: dict[str, Json] = {name: file_hash(file_of(name)) for name in sorted(brought)}
+    if overrides.catalogue:
+        outside[str(overrides.catalogue)] = file_hash(overrides.catalogue)
+    return {
+        "suite": plan.suite,
+        "seed": plan.seed,
+        "endpoint": overrides.endpoint is not None,
+        "models": {
+            name: _model_settings(model, overrides.dry) for name, model in plan.models.items()
+        },
+        "methods": {name: described(name) for name in methods},
+        "tasks": {name: _task_settings(task) for name, task in plan.tasks.items()},
+        "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in plan.cells],
+        "generation": GENERATION,
+        "data": {
+            **plan.corpora.fingerprints(),
+            "words": lexicon().fingerprint,
+            "forms of fiction": forms().fingerprint,
+        },
+        "outside": outside,
+    }
 
 
 def check_unchanged(stored: Mapping[str, Any], wanted: Mapping[str, Any], run_dir: Path) -> None:
@@ -141,60 +182,77 @@ def check_unchanged(stored: Mapping[str, Any], wanted: Mapping[str, Any], run_di
     )
 
 
-def _model_plan(
-    name: str, methods: Sequence[str], suite: Suite, overrides: Overrides, seed: int
-) -> ModelPlan:
-    entry = _catalogued(name, overrides)
-    if overrides.tokenizer:
-        tokenizer = Tokenizer.load(overrides.tokenizer)
-    elif entry:
-        tokenizer = Tokenizer.load(entry.location, entry.revision)
-    else:
-        raise UsageError(
-            f"model {name!r} is not in the catalogue: give --tokenizer, the folder of its "
-            "tokenizer.json, so that contexts can be cut into chunks of its tokens."
-        )
-    sampling = replace(entry.sampling if entry else Sampling(), seed=seed)
-    return ModelPlan(
-        name,
-        entry,
-        tokenizer,
-        replace(sampling, **suite.sampling),  # type: ignore[arg-type]
-        {
+def _model_plans(
+    cells: Sequence[Cell], suite: Suite, overrides: Overrides, seed: int
+) -> dict[str, ModelPlan]:
+    """The models of the cells, in their order, each with its methods."""
+    catalogue = load_catalogue(overrides.catalogue)
+    methods: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        methods.setdefault(cell.model, {})[cell.method] = None
+    known = {model_name(name).base for name in methods}
+    if unknown := sorted(overrides.checkpoints.keys() - known):
+        raise UsageError(f"--checkpoint: the run has no model {', '.join(unknown)}")
+    tokenizers: dict[str, Tokenizer] = {}
+    plans = {}
+    for name, named in methods.items():
+        base = model_name(name).base
+        entry = _entry(base, overrides, catalogue)
+        if base not in tokenizers:
+            tokenizers[base] = _tokenizer(base, entry, overrides)
+        settings = {
             method: method_settings(
-                method, _budget(entry, base), suite.method_settings.get(base, {})
+                find_method(method),
+                method,
+                entry.methods.get(base_of(method), {}) if entry else {},
+                suite.method_settings.get(base_of(method), {}),
             )
-            for method in methods
-            for base, _ in [split_method(method)]
-        },
+            for method in named
+        }
+        sampling = _sampling(name, entry, suite, seed)
+        plans[name] = ModelPlan(name, base, entry, tokenizers[base], sampling, settings)
+    return plans
+
+
+def _entry(
+    base: str, overrides: Overrides, catalogue: Mapping[str, ModelEntry]
+) -> ModelEntry | None:
+    if folder := overrides.checkpoints.get(base):
+        if overrides.endpoint is not None:
+            raise UsageError(f"--checkpoint {base}: an endpoint has its own weights; give one flag")
+        return find_model(base, catalogue).with_weights(folder)
+    if overrides.endpoint is not None and base not in catalogue:
+        return None
+    return find_model(base, catalogue)
+
+
+def _tokenizer(base: str, entry: ModelEntry | None, overrides: Overrides) -> Tokenizer:
+    if overrides.tokenizer:
+        return Tokenizer.load(overrides.tokenizer)
+    if entry:
+        return Tokenizer.load(entry.location, entry.revision)
+    raise UsageError(
+        f"model {base!r} is not in the catalogue: give --tokenizer, the folder of its "
+        "tokenizer.json, so that contexts can be cut into chunks of its tokens."
     )
 
 
-def _catalogued(name: str, overrides: Overrides) -> ModelEntry | None:
-    if folder := overrides.checkpoints.get(name):
-        if overrides.endpoint is not None:
-            raise UsageError(f"--checkpoint {name}: an endpoint has its own weights; give one flag")
-        return find_model(name).with_weights(folder)
-    try:
-        return find_model(name)
-    except UsageError:
-        if overrides.endpoint is None:
-            raise
-        return None
-
-
-def _budget(entry: ModelEntry | None, method: str) -> Mapping[str, Scalar]:
-    """The catalogue's settings of a method for a model; none for a model it does not know."""
-    return entry.budget(method) if entry else {}
+def _sampling(name: str, entry: ModelEntry | None, suite: Suite, seed: int) -> Sampling:
+    """The model's default, under the suite's, under that in the model's name."""
+    drawn = checked(SamplingSettings, model_name(name).settings, f"model {name}")
+    layers = [layer.model_dump(exclude_unset=True) for layer in (suite.sampling, drawn)]
+    default = entry.sampling if entry else Sampling()
+    return replace(default, **(layers[0] | layers[1]), seed=seed)
 
 
 def _model_settings(plan: ModelPlan, dry: bool) -> dict[str, Json]:
     entry = plan.entry
     has_weights = entry is not None and entry.is_local and not dry
+    drawn_so = plan.name != plan.served_as  # published numbers were not
     return {
         "source": entry.source if entry else None,
-        "published_name": entry.published_name if entry else None,
-        "demonstration": entry.is_local if entry else False,
+        "published_name": entry.published_name if entry and not drawn_so else None,
+        "demonstration": entry.demonstration if entry else False,
         "window": entry.window_tokens if entry else None,
         "note": entry.note if entry else "",
         "weights": weights_hash(Path(entry.location)) if entry and has_weights else None,
@@ -215,18 +273,42 @@ def _try_each(
     models: Mapping[str, ModelPlan],
     seed: int,
     corpora: Corpora,
-) -> None:
+) -> dict[str, str]:
     """Makes the samples that are the likeliest to be impossible (all of each task's shortest
     length, one of its longest), so that it is told before a pool is started. Models that
-    share a tokenizer meet the same samples."""
+    share a tokenizer meet the same samples. Returns each task's longest question."""
     tokenizers = {plan.tokenizer.fingerprint: plan.tokenizer for plan in models.values()}
     by_task: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         key = cell.task, models[cell.model].tokenizer.fingerprint
         by_task.setdefault(key, []).append(cell)
+    questions: dict[str, str] = {}
     for (name, fingerprint), group in by_task.items():
         group.sort(key=lambda cell: (cell.length, -cell.samples))
         indices = [(group[0], i) for i in range(group[0].samples)] + [(group[-1], 0)]
         task, tokenizer = tasks[name], tokenizers[fingerprint]
         for cell, index in indices:
-            task.sample(Coordinates(index, cell.length, seed), Materials(tokenizer, corpora))
+            at = Coordinates(index, cell.length, seed)
+            sample = task.sample(at, Materials(tokenizer, corpora))
+            questions[name] = max(questions.get(name, ""), sample.problem.question, key=len)
+    return questions
+
+
+def _check_windows(
+    cells: Sequence[Cell], models: Mapping[str, ModelPlan], questions: Mapping[str, str]
+) -> None:
+    """Refuses budgets whose largest turn, with the question, the prompt around it and the chat
+    template, is more than a model's window. A method that cannot tell is not checked."""
+    for model, method, task in dict.fromkeys((c.model, c.method, c.task) for c in cells):
+        plan = models[model]
+        made = make_method(method, plan.tokenizer, plan.methods[method])
+        most_tokens = getattr(made, "most_tokens", None)
+        if plan.entry is None or most_tokens is None:
+            continue
+        most, window = most_tokens(questions[task]), plan.entry.window_tokens
+        if most > window:
+            raise UsageError(
+                f"{method} on {model}: a turn of {task} may take {most} tokens (prompt, chat "
+                f"template and reply), the window has {window}. Take smaller budgets than "
+                f"{json.dumps(plan.methods[method])}."
+            )

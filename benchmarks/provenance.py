@@ -10,6 +10,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from core.files import file_hash
 from core.types import Json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,12 +39,6 @@ def provenance(command: list[str]) -> dict[str, Json]:
             "gpus": list(_gpus()),
         },
     }
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def weights_hash(folder: Path) -> str | None:

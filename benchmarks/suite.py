@@ -1,8 +1,8 @@
 """Suites: which cells to run, as data files. One TOML file in benchmarks/suites/ an exhibit.
 
 summary = "what a reader learns from it"
-models = ["pocket-memagent"]            # names in the catalogue of models
-methods = ["memagent", "full_context"]  # names in benchmarks/methods.py
+models = ["pocket-memagent"]            # names in the catalogue of models, with sampling or without
+methods = ["memagent", "full_context"]  # names in benchmarks/methods.py, or FILE.py:CLASS
 seed = 42
 
 [sampling]                              # what is left out is the model's default
@@ -33,7 +33,6 @@ ruler_hqa_files = "ruler_hqa_kept"      # place then, cell by cell; the run says
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from itertools import product
 from pathlib import Path
@@ -49,7 +48,9 @@ from pydantic import (
 )
 
 from core.errors import UsageError
+from core.names import explained, not_known
 from core.types import Scalar
+from serving.catalogue import SamplingSettings
 
 SUITES = Path(__file__).parent / "suites"
 
@@ -86,7 +87,8 @@ class CellBlock(BaseModel):
 
 
 class Suite(BaseModel):
-    """A suite file, checked. `name` is the file's; `training_length` is in tokens."""
+    """A suite file, checked. `name` is the file's; `training_length` is in tokens; of `sampling`
+    only what is set counts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -96,7 +98,7 @@ class Suite(BaseModel):
     methods: tuple[str, ...] = ()
     seed: int = 42
     training_length: int | None = Field(default=None, ge=1)
-    sampling: dict[str, Scalar] = {}
+    sampling: SamplingSettings = SamplingSettings()
     method_settings: dict[str, dict[str, Scalar]] = {}
     otherwise: dict[str, str] = {}
     cells: tuple[CellBlock, ...] = Field(min_length=1)
@@ -147,32 +149,11 @@ def load_suite(name: str) -> Suite:
     """
     path = Path(name) if name.endswith(".toml") else SUITES / f"{name}.toml"
     if not path.is_file():
-        raise UsageError(f"suite {name!r}: {one_of(name, suite_names())}")
+        raise UsageError(f"suite {not_known(name, suite_names())}, and FILE.toml")
     try:
-        return Suite(name=path.stem, **tomllib.loads(path.read_text(encoding="utf-8")))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Suite.model_validate({**table, "name": path.stem})
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from error
-    except (ValidationError, TypeError) as error:
-        raise UsageError(f"{path}: {_explained(error)}") from error
-
-
-def one_of(name: str, known: list[str]) -> str:
-    """The end of an error about an unknown name: a near miss, and what there is."""
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"not known; {hint}there are: {', '.join(known)}"
-
-
-def _explained(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    faults = (f"{_place(*e['loc'])}: {e['msg']}" for e in error.errors())
-    return "; ".join(fault.removeprefix(": ") for fault in faults)
-
-
-def _place(*loc: str | int) -> str:
-    """Where in the file: blocks are counted from 1."""
-    match loc:
-        case "cells", int(block), *rest:
-            return " ".join((f"[[cells]] number {block + 1}", *map(str, rest)))
-    return ".".join(map(str, loc))
+    except ValidationError as error:
+        raise UsageError(f"{path}: {explained(error)}") from error

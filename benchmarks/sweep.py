@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -65,8 +65,9 @@ class Job:
 def sweep(plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]) -> list[LedgerRow]:
     """Runs what is owed, and returns the ledger of the whole run.
 
-    Models run one after another, each with the whole machine; the samples of a model's
-    cells run together, the longest first, so that the pool stays full to the end.
+    Models run one after another, each with the whole machine (one pool for those that are the
+    same but for the sampling); the samples of a model's cells run together, the longest first,
+    so that the pool stays full to the end.
 
     Raises:
         SettingsChanged: the folder holds a run with other settings.
@@ -83,12 +84,13 @@ def sweep(plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]) 
         store.begin_session(provenance(command_line()), datetime.now(UTC).isoformat("T", "seconds"))
         jobs = {name: _owed(plan, name, store) for name in plan.models}
         with SweepDisplay(_counts(plan, store, jobs)) as display:
-            for place, (name, model) in enumerate(plan.models.items(), 1):
-                if jobs[name]:
-                    display.model(name, place, len(plan.models), len(jobs[name]))
-                    with server(model) as client:
-                        run = _Run(plan, model, store, display, limits[name])
-                        asyncio.run(run.all(jobs[name], client))
+            for alike in _pools(plan, jobs):
+                with server(alike[0]) as client:
+                    for model in alike:
+                        owed, place = jobs[model.name], [*plan.models].index(model.name) + 1
+                        display.model(model.name, place, len(plan.models), len(owed))
+                        run = _Run(plan, model, store, display, limits[model.name])
+                        asyncio.run(run.all(owed, client))
         return ledger(store)
 
 
@@ -118,8 +120,8 @@ class _Run:
             left[job.cell.id] += 1
         queue = iter(jobs)
         async with client:
-            await client.check(self.model.name)
-            ask = partial(client.turn, self.model.name)
+            await client.check(self.model.served_as)
+            ask = partial(client.turn, self.model.served_as)
             try:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(min(self.limits.concurrency, len(jobs))):
@@ -206,6 +208,15 @@ def _raise_if_fatal(error: Exception) -> None:
     the sample at hand: what is wrong for all of them the plan has found."""
     if isinstance(error, HarnessError) and error.fatal and not isinstance(error, UsageError):
         raise error
+
+
+def _pools(plan: Plan, jobs: Mapping[str, Sequence[Job]]) -> list[list[ModelPlan]]:
+    """The models that owe samples, those together that one pool serves."""
+    pools: dict[str, list[ModelPlan]] = {}
+    for model in plan.models.values():
+        if jobs[model.name]:
+            pools.setdefault(model.served_as, []).append(model)
+    return [*pools.values()]
 
 
 def _owed(plan: Plan, model: str, store: Store) -> list[Job]:

@@ -50,3 +50,13 @@ def add_tokenizer(add: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder with tokenizer.json; default: the pocket model's",
     )
+
+
+def add_catalogue(add: argparse.ArgumentParser) -> None:
+    """Adds --catalogue."""
+    add.add_argument(
+        "--catalogue",
+        type=Path,
+        metavar="FILE.toml",
+        help="models of your own, in the form of serving/catalogue.toml; laid over these",
+    )

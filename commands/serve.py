@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from commands.flags import DONE, at_least
+from commands.flags import DONE, add_catalogue, at_least
 
 
 def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -18,19 +18,21 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add.add_argument("model", metavar="MODEL", help="a name from `run.py models`")
     add.add_argument("--port", type=at_least(1), default=8000, help="default: %(default)s")
     add.add_argument("--ray-address", metavar="ADDRESS", help="join this Ray cluster")
+    add_catalogue(add)
     add.set_defaults(command=serve)
     text = "list the catalogue of models"
-    commands.add_parser("models", help=text, description=text).set_defaults(command=models)
+    listing = commands.add_parser("models", help=text, description=text)
+    add_catalogue(listing)
+    listing.set_defaults(command=models)
 
 
 def serve(arguments: argparse.Namespace) -> int:
     """run.py serve"""
-    from serving.catalogue import find_model
+    from serving.catalogue import find_model, load_catalogue
     from serving.pool import serve_forever
 
-    serve_forever(
-        find_model(arguments.model), port=arguments.port, ray_address=arguments.ray_address
-    )
+    entry = find_model(arguments.model, load_catalogue(arguments.catalogue))
+    serve_forever(entry, port=arguments.port, ray_address=arguments.ray_address)
     return DONE
 
 
@@ -38,7 +40,7 @@ def models(arguments: argparse.Namespace) -> int:
     """run.py models"""
     from serving.catalogue import load_catalogue
 
-    catalogue = load_catalogue()
+    catalogue = load_catalogue(arguments.catalogue)
     width = max(map(len, catalogue))
     for name, entry in catalogue.items():
         print(f"{name:{width}}  window {entry.window_tokens:>9,}  {entry.source}")

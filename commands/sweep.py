@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.flags import DONE, INCOMPLETE, at_least, names, numbers
+from commands.flags import DONE, INCOMPLETE, add_catalogue, at_least, names, numbers
 
 if TYPE_CHECKING:
     from benchmarks.ledger import LedgerRow
@@ -23,11 +23,18 @@ def add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "time: the same command goes on where it was, inside a sample.",
     )
     add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
-    add.add_argument("--models", type=names, metavar="A,B", help="of the suite's, or others")
     add.add_argument(
-        "--methods", type=names, metavar="A,B", help="e.g. memagent,gru_mem@exit_gate=false"
+        "--models", type=names, metavar="A,B", help="e.g. pocket-base,pocket-base@temperature=0.4"
     )
-    add.add_argument("--tasks", type=names, metavar="T,U", help="of the suite's, or others")
+    add.add_argument(
+        "--methods",
+        type=names,
+        metavar="A,B",
+        help="e.g. memagent,gru_mem@exit_gate=false, or your own: FILE.py:CLASS",
+    )
+    add.add_argument(
+        "--tasks", type=names, metavar="T,U", help="e.g. vt,vt@hops=2, or your own: FILE.py:NAME"
+    )
     add.add_argument("--lengths", type=numbers, metavar="N,M", help="tokens, e.g. 8192,16384")
     add.add_argument("--samples", type=at_least(1), metavar="N", help="samples of every cell")
     add.add_argument("--seed", type=int, metavar="S", help="of the data and of the sampling")
@@ -76,6 +83,7 @@ def add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="take that model's weights from a folder, e.g. the --out of `run.py train`; "
         "may be given again",
     )
+    add_catalogue(add)
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
     add.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
     add.add_argument("--ray-address", metavar="ADDRESS", help="join this Ray cluster")
@@ -99,6 +107,7 @@ def sweep(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         endpoint=arguments.endpoint,
         tokenizer=arguments.tokenizer,
+        catalogue=arguments.catalogue,
         checkpoints=dict(arguments.checkpoint),
     )
     plan = make_plan(suite, overrides, arguments.data)

@@ -88,7 +88,9 @@ def train_warmstart(arguments: argparse.Namespace) -> int:
 
 def scores(arguments: argparse.Namespace) -> int:
     """run.py train scores"""
-    from benchmarks.methods import make_method, method_settings, split_method
+    from benchmarks.methods import find_method, make_method
+    from core.methods import method_settings
+    from core.names import base_of
     from core.types import Sampling
     from serving.catalogue import find_model
     from training.rl.run import checkpoint_folder
@@ -97,7 +99,7 @@ def scores(arguments: argparse.Namespace) -> int:
     entry = find_model(arguments.model)
     folder = checkpoint_folder(str(arguments.checkpoint or arguments.model))
     settings = {
-        name: method_settings(name, entry.budget(split_method(name)[0]))
+        name: method_settings(find_method(name), name, entry.methods.get(base_of(name), {}))
         for name in arguments.methods
     }
     cells = [

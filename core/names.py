@@ -87,18 +87,23 @@ def checked(kind: type[T], values: Mapping[str, Any], what: str, also: Collectio
 
 
 def explained(error: ValidationError) -> str:
-    """What is wrong where, in one line: `cells.0.samples: got 0: Input should be ...`."""
+    """What is wrong where, in one line: `cells number 1 samples: got 0: Input should be ...`."""
     faults = []
     for fault in error.errors():
-        place = ".".join(map(str, fault["loc"]))
+        place = " ".join(
+            f"number {part + 1}" if isinstance(part, int) else part for part in fault["loc"]
+        )
         given = "" if fault["type"] in ("missing", "value_error") else f"got {fault['input']!r:.80}"
         message = fault["msg"].removeprefix("Value error, ")
+        if fault["type"] == "extra_forbidden":
+            message = "there is no such setting"
         faults.append(": ".join(part for part in (place, given, message) if part))
     return "; ".join(faults)
 
 
 def not_known(name: str, known: Collection[str]) -> str:
     """The end of an error about a name that is not there: near misses, and what there is."""
-    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    lower = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(lower[one] for one in close)}? " if close else ""
     return f"{name!r} is not known; {hint}there are: {', '.join(known)}"

@@ -1,13 +1,13 @@
 """The catalogue of models: what can be served by name, and with which settings.
 
 The data is `catalogue.toml` beside this file, read top to bottom; adding a model is adding
-a table there. Names in the file are slugs; `published_name` is the model column of
-results/published/published.csv, where the model has published numbers.
+a table there, or in a file of one's own whose tables are laid over these. Names in the file are
+slugs; `published_name` is the model column of results/published/published.csv, where the model
+has published numbers. A name may go on with sampling: `pocket-base@temperature=0,top_p=1`.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -15,10 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from core.errors import DataMissing, UsageError
-from core.types import Sampling
+from core.names import Name, explained, not_known, parse_name
+from core.types import Sampling, Scalar
 
 CATALOGUE_FILE = Path(__file__).with_name("catalogue.toml")
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -28,38 +29,14 @@ class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SamplingDefaults(_Settings):
-    """How the model's published numbers were drawn (PROTOCOL 1.1). See core.types.Sampling."""
+class SamplingSettings(_Settings):
+    """What may be said of core.types.Sampling in a catalogue, a suite or a model's name. The
+    defaults are how the published numbers were drawn (PROTOCOL 1.1)."""
 
-    temperature: float = 0.7
-    top_p: float = 0.95
-    top_k: int = -1
-    repetition_penalty: float = 1.0
-
-
-class MemAgentBudget(_Settings):
-    """Token budgets of the memory agent. `context_cap` None reads every token."""
-
-    chunk_tokens: PositiveInt
-    memory_tokens: PositiveInt
-    reply_tokens: PositiveInt
-    context_cap: PositiveInt | None = None
-
-
-class GruMemBudget(_Settings):
-    """Where GRU-Mem's budgets differ from the memory agent's. None takes those. `answer_layout`:
-    see agents/gru_mem.py."""
-
-    chunk_tokens: PositiveInt | None = None
-    reply_tokens: PositiveInt | None = None
-    answer_layout: Literal["paper", "memagent"] | None = None
-
-
-class FullContextBudget(_Settings):
-    """Token budgets of the full-context baseline: the rendered prompt, and the reply."""
-
-    input_tokens: PositiveInt
-    output_tokens: PositiveInt
+    temperature: float = Field(default=0.7, ge=0)
+    top_p: float = Field(default=0.95, gt=0, le=1)
+    top_k: int = Field(default=-1, ge=-1)
+    repetition_penalty: float = Field(default=1.0, gt=0)
 
 
 class CpuSettings(_Settings):
@@ -86,7 +63,8 @@ class ModelEntry(_Settings):
     `window_tokens` is the engine's max_model_len: prompt and reply together.
     `hf_overrides` changes the model's own config (YaRN); `plain_attention` leaves out its dual
     chunk attention, which vLLM 0.29.0 does not have; `engine` goes to vLLM as it is.
-    `concurrency` is the number of requests kept in flight for a whole pool.
+    `concurrency` is the number of requests kept in flight for a whole pool. `methods` holds a
+    method's settings for this model under the method's name; the method checks them.
     """
 
     name: str
@@ -94,6 +72,7 @@ class ModelEntry(_Settings):
     revision: str | None = None
     published_name: str | None = None
     note: str = ""
+    demonstration: bool = False
     tensor_parallel: PositiveInt = 1
     window_tokens: PositiveInt
     dtype: str = "bfloat16"
@@ -101,45 +80,15 @@ class ModelEntry(_Settings):
     plain_attention: bool = False
     engine: Mapping[str, Any] = {}
     concurrency: PositiveInt = 256
-    sampling_defaults: SamplingDefaults = SamplingDefaults()
-    memagent: MemAgentBudget
-    gru_mem: GruMemBudget = GruMemBudget()
-    full_context: FullContextBudget
+    sampling_defaults: SamplingSettings = SamplingSettings()
+    methods: Mapping[str, Mapping[str, Scalar]] = {}
     cpu: CpuSettings | None = None
 
     @model_validator(mode="after")
-    def _budgets_fit_the_window(self) -> ModelEntry:
+    def _one_way_of_attention(self) -> ModelEntry:
         if self.plain_attention and self.hf_overrides:
             raise ValueError("plain_attention and hf_overrides exclude each other")
-        full = self.full_context
-        if full.input_tokens + full.output_tokens > self.window_tokens:
-            raise ValueError(
-                f"full_context takes {full.input_tokens} + {full.output_tokens} tokens, "
-                f"the window has {self.window_tokens}"
-            )
-        memory = self.memagent.memory_tokens
-        for method in ("memagent", "gru_mem"):
-            budget = self.budget(method)
-            chunk, reply = budget["chunk_tokens"], budget["reply_tokens"]
-            if chunk + memory + reply > self.window_tokens:
-                raise ValueError(
-                    f"{method} takes {chunk} (chunk) + {memory} (memory) + {reply} (reply) "
-                    f"tokens, the window has {self.window_tokens}"
-                )
         return self
-
-    def budget(self, method: str) -> dict[str, Any]:
-        """The settings of a method that this entry has an opinion on, by their names there."""
-        match method:
-            case "memagent":
-                # The window is sized with memory_tokens; for the method a memory is a reply.
-                return self.memagent.model_dump(exclude={"memory_tokens"})
-            case "gru_mem":
-                shared = self.memagent.model_dump(include={"chunk_tokens", "reply_tokens"})
-                return shared | self.gru_mem.model_dump(exclude_none=True)
-            case "full_context":
-                return self.full_context.model_dump()
-        return {}
 
     @property
     def sampling(self) -> Sampling:
@@ -147,8 +96,11 @@ class ModelEntry(_Settings):
         return Sampling(**self.sampling_defaults.model_dump())
 
     def with_weights(self, folder: Path) -> ModelEntry:
-        """The same model with the checkpoint in `folder`."""
-        return self.model_copy(update={"source": f"./{os.path.relpath(folder, REPOSITORY)}"})
+        """The same settings with the checkpoint in `folder`, which is another model."""
+        other = dict.fromkeys(("revision", "published_name"))
+        return self.model_copy(
+            update={**other, "note": "", "demonstration": False, "source": _source_of(folder)}
+        )
 
     @property
     def is_local(self) -> bool:
@@ -175,50 +127,95 @@ class ModelEntry(_Settings):
         return str(folder)
 
 
-def load_catalogue(path: Path = CATALOGUE_FILE) -> dict[str, ModelEntry]:
+OF_THE_WEIGHTS = ("revision", "published_name", "demonstration")
+"""Fields that go with a `source`: a table that names another has none of them from elsewhere."""
+
+
+def load_catalogue(own: Path | None = None) -> dict[str, ModelEntry]:
     """All models by name. What an entry leaves out is taken from the entry that its `like`
-    names, if any, then from [defaults].
+    names, if any, then from [defaults]; tables within it are merged. A file of the user's `own`
+    may add entries and defaults of its own, and change entries by repeating their names.
 
     Raises:
-        UsageError: the file is not valid; the text names the entry and the field.
+        DataMissing: the file is not there.
+        UsageError: it is not valid; the text names the entry and the field.
     """
+    entries: dict[str, ModelEntry] = {}
+    defaults: dict[str, Any] = {}
+    tables: dict[str, dict[str, Any]] = {}
+    for path in (CATALOGUE_FILE, own) if own else (CATALOGUE_FILE,):
+        data = _read(path)
+        if unknown := sorted(data.keys() - {"defaults", "models"}):
+            raise UsageError(f"{path}: table {not_known(unknown[0], ('defaults', 'models'))}")
+        defaults = _merged(defaults, data.get("defaults", {}))
+        for name, table in data.get("models", {}).items():
+            tables[name] = _complete(name, table, tables, path)
+            try:
+                entry = ModelEntry.model_validate({**_merged(defaults, tables[name]), "name": name})
+            except ValidationError as error:
+                raise UsageError(f"{path}, model {name}: {explained(error)}") from error
+            entries[name] = entry
+    return entries
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataMissing(f"the catalogue of models {path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"the catalogue of models {path} is not valid TOML: {error}") from error
-    defaults = data.get("defaults", {})
-    tables: dict[str, dict[str, Any]] = data.get("models", {})
-    entries: dict[str, ModelEntry] = {}
-    for name, table in tables.items():
-        like = table.pop("like", name)
-        if like not in entries and like != name:
-            raise UsageError(f"{path}, model {name}: like = {like!r} names no model above it")
-        tables[name] = {**tables[like], **table}
-        try:
-            entries[name] = ModelEntry.model_validate({**defaults, "name": name, **tables[name]})
-        except ValidationError as error:
-            faults = "; ".join(
-                f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".lstrip(": ")
-                for fault in error.errors()
-            )
-            raise UsageError(f"{path}, model {name}: {faults}") from error
-    return entries
+
+
+def _complete(
+    name: str, table: dict[str, Any], above: Mapping[str, dict[str, Any]], path: Path
+) -> dict[str, Any]:
+    """A model's table with what it has from the one that it is like, or that it changes."""
+    like = table.pop("like", name)
+    if like not in above and like != name:
+        raise UsageError(f"{path}, model {name}: like = {like!r} names no model above it")
+    base = dict(above.get(like, {}))
+    if source := table.get("source"):
+        base = {key: value for key, value in base.items() if key not in OF_THE_WEIGHTS}
+        if path != CATALOGUE_FILE and str(source).startswith((".", "/")):
+            table["source"] = _source_of(path.parent / source)
+    return _merged(base, table)
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Two tables as one: `above` has the word, tables in both are merged likewise."""
+    result = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(below.get(key), Mapping)
+        result[key] = _merged(below[key], value) if both else value
+    return result
+
+
+def _source_of(folder: Path) -> str:
+    return f"./{os.path.relpath(folder, REPOSITORY)}"
+
+
+def model_name(text: str) -> Name:
+    """A model's name and the sampling that it goes on with. An endpoint's own name may hold an
+    @ (`vendor/model@20240620`): only what has a `=` after the last one is settings.
+
+    Raises:
+        UsageError: what follows the @ is not settings, or one is given twice.
+    """
+    base, _, rest = text.rpartition("@")
+    return Name(base, parse_name(f"model@{rest}").settings) if base and "=" in rest else Name(text)
 
 
 def find_model(name: str, catalogue: Mapping[str, ModelEntry] | None = None) -> ModelEntry:
     """The entry called `name`.
 
     Raises:
-        UsageError: there is none; the text lists those with a similar name, else all.
+        UsageError: there is none; the text lists those there are.
     """
     entries = load_catalogue() if catalogue is None else catalogue
     if name in entries:
         return entries[name]
-    close = difflib.get_close_matches(name.lower(), entries, n=5, cutoff=0.5)
-    known = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(entries)}."
     raise UsageError(
-        f"no model called {name!r} in the catalogue. {known} "
-        f"Models are added in {CATALOGUE_FILE.relative_to(REPOSITORY)}."
+        f"model {not_known(name, entries)}. Models are added in "
+        f"{CATALOGUE_FILE.relative_to(REPOSITORY)}, or in a file of your own (--catalogue)."
     )

@@ -75,14 +75,14 @@ def test_wrong_words_exit_with_2(words: list[str], capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["sweep", "poket"], "did you mean 'pocket'"),
+        (["sweep", "poket"], "did you mean pocket"),
         (["report", "nowhere"], "no run.sqlite"),
         (["export", "nowhere", "--out", "x.jsonl"], "no run.sqlite"),
         (["score", "nowhere.jsonl", "--out", "x.jsonl"], "cannot be read"),
         (["serve", "nobody"], "nobody"),
         (["data", "status", "--data", "nowhere"], "no such folder"),
         (["data", "fetch", "essay"], "there are hotpotqa"),
-        (["tasks", "show", "vtt", "--length", "2000"], "no task 'vtt'"),
+        (["tasks", "show", "vtt", "--length", "2000"], "task 'vtt' is not known; did you mean vt?"),
     ],
 )
 def test_what_cannot_be_done_is_one_message_and_exit_2(

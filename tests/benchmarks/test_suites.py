@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from benchmarks.cells import Choice, cells_of, with_data_at_hand
-from benchmarks.methods import method_settings
+from benchmarks.methods import find_method
 from benchmarks.plan import Overrides, make_plan
 from benchmarks.store import Cell
 from benchmarks.suite import load_suite, suite_names
 from core.errors import DataMissing, UsageError
+from core.methods import method_settings
 from core.names import base_of
 from core.tokens import Tokenizer
 from reports.run.published import (
@@ -116,7 +117,8 @@ def test_every_cells_task_method_and_model_resolve(name: str) -> None:
         assert find_task(task).name == base_of(task)
     for model, method in {(cell.model, cell.method) for cell in found}:
         entry = models()[model]
-        settings = method_settings(method, entry.budget(base_of(method)))
+        budget = entry.methods.get(base_of(method), {})
+        settings = method_settings(find_method(method), method, budget)
         assert 0 < settings.get("chunk_tokens", 1) < entry.window_tokens  # type: ignore[operator]
 
 

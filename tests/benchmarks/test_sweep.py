@@ -13,16 +13,18 @@ from typing import Any, Self
 import pytest
 
 from benchmarks.ledger import LedgerRow
+from benchmarks.methods import find_method
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.store import Cell, Store
 from benchmarks.sweep import Limits, sweep
 from core.errors import RequestTimeout, ServerDied, SettingsChanged
+from core.methods import method_settings
 from core.tokens import Tokenizer
 from core.types import Answer, Message, Sample, Sampling, Turn
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.scoring import ALL, Scorer, Scores
-from tasks.task import Task
+from tasks.task import Coordinates, Materials, Task
 
 NIAH = find_task("niah_single_1")
 VALUES = re.compile(r"is: (\d{7})\.")
@@ -33,6 +35,8 @@ class Reader:
 
     def __init__(self, before_turn: Callable[[int], None] = lambda number: None) -> None:
         self.asked: list[tuple[str, int | None]] = []
+        self.models: set[str] = set()
+        self.temperatures: set[float] = set()
         self.before_turn = before_turn
 
     async def __aenter__(self) -> Self:
@@ -42,7 +46,7 @@ class Reader:
         return None
 
     async def check(self, model: str) -> None:
-        return None
+        self.models.add(model)
 
     async def turn(
         self,
@@ -56,6 +60,8 @@ class Reader:
         self.before_turn(len(self.asked))
         text = messages[-1].content
         self.asked.append((text, sampling.seed))
+        self.models.add(model)
+        self.temperatures.add(sampling.temperature)
         numbers = [f"is: {n}." for n in VALUES.findall(text)]
         reply = " ".join(dict.fromkeys(numbers)) or "No previous memory"
         if tag == "answer":
@@ -75,7 +81,7 @@ def plan_of(tokenizer: Tokenizer, samples: int = 3, seed: int | None = 5, task: 
         )
     )
     settings: dict[str, Any] = {"seed": 1, "tasks": {"niah_single_1": {"metric": "sub_em"}}}
-    model = ModelPlan("m", None, tokenizer, Sampling(seed=seed), methods)
+    model = ModelPlan("m", "m", None, tokenizer, Sampling(seed=seed), methods)
     return Plan("test", 1, cells, {NIAH.name: task}, {"m": model}, Corpora(None), settings)
 
 
@@ -92,7 +98,7 @@ def test_models_run_one_after_another_and_a_stop_between_them_loses_nothing(
 ) -> None:
     one = plan_of(tokenizer)
     other = tuple(replace(c, id=c.id + len(one.cells), model="n") for c in one.cells)
-    models = {"m": one.models["m"], "n": replace(one.models["m"], name="n")}
+    models = {"m": one.models["m"], "n": replace(one.models["m"], name="n", served_as="n")}
     plan = replace(one, cells=one.cells + other, models=models)
     served: list[str] = []
     broken = {"n"}
@@ -116,6 +122,32 @@ def test_models_run_one_after_another_and_a_stop_between_them_loses_nothing(
     assert "model 2/2 n  9 samples owed" in capsys.readouterr().err
 
 
+def test_models_that_differ_in_sampling_only_share_a_pool(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    one = plan_of(tokenizer)
+    cells = list(one.cells)
+    models = dict(one.models)
+    for name, served_as in (("n", "n"), ("m@temperature=0", "m")):
+        model = replace(one.models["m"], name=name, served_as=served_as)
+        cool = Sampling(temperature=0.0, seed=5)
+        models[name] = replace(model, sampling=cool) if served_as == "m" else model
+        cells += [replace(c, id=len(cells) + c.id, model=name) for c in one.cells]
+    served: list[tuple[str, Reader]] = []
+
+    @contextmanager
+    def server(model: ModelPlan) -> Iterator[Any]:
+        served.append((model.name, Reader()))
+        yield served[-1][1]
+
+    limits = {name: Limits(concurrency=2) for name in models}
+    rows = sweep(replace(one, cells=tuple(cells), models=models), tmp_path, server, limits)
+    assert all(row.ok == row.cell.samples for row in rows)
+    assert [name for name, _ in served] == ["m", "n"]
+    assert [reader.models for _, reader in served] == [{"m"}, {"n"}]
+    assert [reader.temperatures for _, reader in served] == [{0.0, 0.7}, {0.7}]
+
+
 def results(run_dir: Path) -> list[tuple[Any, ...]]:
     with Store.read(run_dir) as store:
         return [
@@ -131,6 +163,22 @@ def test_a_perfect_reader_scores_full_marks_with_the_agent_only(
     assert short.scores == long.scores == {"published": 1.0, "strict": 1.0}
     assert truncated.scores["strict"] < 1.0
     assert all(row.owed == 0 and not row.errors for row in (short, long, truncated))
+
+
+def test_an_agent_of_ones_own_runs_from_its_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    file = Path(__file__).with_name("my_agent.py")
+    name = f"{file}:MyAgent@chunk_tokens=256"
+    settings = method_settings(find_method(name), name)
+    plan = plan_of(tokenizer)
+    model = replace(plan.models["m"], methods={name: settings})
+    cells = tuple(replace(cell, method=name) for cell in plan.cells[:2])
+    reader = Reader()
+    rows = run(replace(plan, cells=cells, models={"m": model}), tmp_path, reader)
+    assert [row.scores["strict"] for row in rows] == [1.0, 1.0]
+    assert len(file.read_text().splitlines()) < 30
+    with Store.read(tmp_path) as store:
+        turns = list(store.turn_rows())
+    assert [turn["reads"] for turn in turns[:2]] == [[[0, 256]], [[256, 512]]]
 
 
 def test_a_finished_run_asks_nothing_more(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -220,10 +268,10 @@ class Broken:
     missing: int | None = None
     scorer: Scorer = ALL
 
-    def sample(self, index: int, length: int, **rest: Any) -> Sample:
-        if index == self.missing:
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
+        if at.index == self.missing:
             raise IndexError("a defect")
-        return self.of.sample(index, length, **rest)
+        return self.of.sample(at, materials)
 
 
 def test_a_defect_in_a_task_costs_one_sample(tokenizer: Tokenizer, tmp_path: Path) -> None:

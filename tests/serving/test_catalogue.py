@@ -5,7 +5,7 @@ import pytest
 from core.errors import DataMissing, UsageError
 from core.types import GREEDY
 from reports.run.published import published_model
-from serving.catalogue import REPOSITORY, find_model, load_catalogue
+from serving.catalogue import REPOSITORY, find_model, load_catalogue, model_name
 
 
 def test_every_published_model_has_an_entry():
@@ -36,14 +36,13 @@ def test_published_hosting_is_as_the_protocol_says():
     }
     assert models["qwenlong-l1-32b"].concurrency == 128
     assert models["rl-memagent-7b"].concurrency == 256
-    assert models["rl-memagent-7b"].memagent.chunk_tokens == 5000
-    assert models["rl-memagent-7b"].memagent.context_cap is None
-    assert models["rl-memagent-7b"].budget("gru_mem") == {
-        "chunk_tokens": 5000,
-        "reply_tokens": 2048,
+    assert models["rl-memagent-7b"].methods == {
+        "memagent": {"chunk_tokens": 5000, "reply_tokens": 1024},
+        "gru_mem": {"chunk_tokens": 5000, "reply_tokens": 2048},
+        "full_context": {"input_tokens": 22500, "output_tokens": 10000},
     }
-    assert models["qwen2.5-7b-instruct-yarn"].full_context.input_tokens == 120_000
-    assert models["qwen2.5-7b-instruct-1m"].full_context.input_tokens == 990_000
+    assert models["qwen2.5-7b-instruct-yarn"].methods["full_context"]["input_tokens"] == 120_000
+    assert models["qwen2.5-7b-instruct-1m"].methods["full_context"]["input_tokens"] == 990_000
     assert models["rl-memagent-7b"].sampling.temperature == 0.7
 
 
@@ -51,24 +50,66 @@ def test_pocket_is_greedy_and_its_budgets_fill_its_window():
     pocket = find_model("pocket-base")
 
     assert pocket.sampling == GREEDY
-    assert pocket.full_context.input_tokens + pocket.full_context.output_tokens == 1024
+    assert sum(pocket.methods["full_context"].values()) == 1024
     assert pocket.cpu is not None
+
+
+FIRST = """
+[models.a]
+source = "x/y"
+published_name = "A"
+window_tokens = 100
+methods.memagent = { chunk_tokens = 50, reply_tokens = 10 }
+"""
 
 
 def test_an_entry_may_be_like_one_above_it(tmp_path):
     file = tmp_path / "catalogue.toml"
-    budgets = (
-        "memagent = { chunk_tokens = 50, memory_tokens = 10, reply_tokens = 10 }\n"
-        "full_context = { input_tokens = 90, output_tokens = 10 }\n"
-    )
-    like = '[models.b]\nlike = "a"\nsource = "x/z"\nconcurrency = 2\n'
-    file.write_text('[models.a]\nsource = "x/y"\nwindow_tokens = 100\n' + budgets + like)
-    first, second = load_catalogue(file).values()
-    same = {"name": "b", "source": "x/z", "concurrency": 2}
-    assert second == first.model_copy(update=same)
+    like = '[models.b]\nlike = "a"\nconcurrency = 2\nmethods.memagent.reply_tokens = 9\n'
+    file.write_text(FIRST + like)
+    models = load_catalogue(file)
+    memagent = {"chunk_tokens": 50, "reply_tokens": 9}
+    methods = {**models["a"].methods, "memagent": memagent}
+    same = {"name": "b", "concurrency": 2, "methods": methods}
+    assert models["b"] == models["a"].model_copy(update=same)
     file.write_text(like)
     with pytest.raises(UsageError, match="model b: like = 'a' names no model above it"):
         load_catalogue(file)
+
+
+def test_what_is_said_of_weights_does_not_go_to_other_weights(tmp_path):
+    file = tmp_path / "catalogue.toml"
+    other = '[models.{}]\nlike = "{}"\nsource = "./mine"\n'
+    file.write_text(FIRST + other.format("b", "a") + other.format("c", "pocket-base"))
+    models = load_catalogue(file)
+    assert (models["a"].published_name, models["b"].published_name) == ("A", None)
+    assert not models["c"].demonstration
+    assert (REPOSITORY / models["c"].source).resolve() == (tmp_path / "mine").resolve()
+    published = find_model("rl-memagent-7b").with_weights(tmp_path)
+    assert (published.published_name, published.revision) == (None, None)
+
+
+def test_a_file_of_ones_own_may_change_an_entry(tmp_path):
+    file = tmp_path / "my_models.toml"
+    file.write_text("[models.rl-memagent-7b]\ntensor_parallel = 2\n")
+    ours = load_catalogue()
+    assert load_catalogue(file) == {
+        **ours,
+        "rl-memagent-7b": ours["rl-memagent-7b"].model_copy(update={"tensor_parallel": 2}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "base", "settings"),
+    [
+        ("pocket-base", "pocket-base", {}),
+        ("pocket-base@temperature=0,top_p=1", "pocket-base", {"temperature": "0", "top_p": "1"}),
+        ("vendor/model@20240620", "vendor/model@20240620", {}),
+        ("@vendor/model@top_k=1", "@vendor/model", {"top_k": "1"}),
+    ],
+)
+def test_a_models_name_may_go_on_with_sampling(text, base, settings):
+    assert (model_name(text).base, model_name(text).settings) == (base, settings)
 
 
 def test_on_cpus_prompts_are_read_whole_since_seeded_sampling_dies_otherwise():
@@ -81,36 +122,15 @@ def test_on_cpus_prompts_are_read_whole_since_seeded_sampling_dies_otherwise():
 
 
 def test_an_unknown_name_lists_close_ones():
-    with pytest.raises(UsageError, match=r"Did you mean .*rl-memagent-7b"):
+    with pytest.raises(UsageError, match=r"did you mean .*rl-memagent-7b"):
         find_model("RL-MemAgent-7B")
-    with pytest.raises(UsageError, match=r"Known: pocket-base, "):
+    with pytest.raises(UsageError, match="there are: pocket-base, "):
         find_model("xyzzy")
 
 
-def test_gru_mem_takes_the_memory_agents_budgets_where_it_has_none_of_its_own():
-    entry = find_model("pocket-base")
-    plain = entry.model_copy(update={"gru_mem": type(entry.gru_mem)()})
-
-    assert plain.budget("gru_mem") == {"chunk_tokens": 512, "reply_tokens": 128}
-    assert "memory_tokens" not in plain.budget("memagent")
-    assert plain.budget("retrieval") == {}
-
-
-def test_budgets_beyond_the_window_are_refused(tmp_path):
-    file = tmp_path / "catalogue.toml"
-    file.write_text(
-        '[models.a]\nsource = "x/y"\nwindow_tokens = 100\n'
-        "memagent = { chunk_tokens = 50, memory_tokens = 10, reply_tokens = 10 }\n"
-        "full_context = { input_tokens = 99, output_tokens = 2 }\n"
-    )
-    with pytest.raises(UsageError, match=r"model a.*99 \+ 2 tokens, the window has 100"):
-        load_catalogue(file)
-    file.write_text(file.read_text().replace("= 99", "= 9") + "gru_mem = { reply_tokens = 50 }\n")
-    with pytest.raises(UsageError, match=r"gru_mem takes 50 .* \+ 50 \(reply\) tokens, the window"):
-        load_catalogue(file)
-
-
-@pytest.mark.parametrize("text", ["[models.a]\nsourc = 1\n", "[models", "[models.a]\n"])
+@pytest.mark.parametrize(
+    "text", ["[models.a]\nsourc = 1\n", "[models", "[models.a]\n", "[model.a]\n"]
+)
 def test_a_broken_catalogue_is_a_usage_error(tmp_path, text):
     file = tmp_path / "catalogue.toml"
     file.write_text(text)

@@ -33,13 +33,7 @@ from core.errors import HarnessError, ServerDied
 from core.tokens import Tokenizer
 from core.types import Sampling
 from serving.api.wire import Reply
-from serving.catalogue import (
-    REPOSITORY,
-    CpuSettings,
-    FullContextBudget,
-    MemAgentBudget,
-    ModelEntry,
-)
+from serving.catalogue import REPOSITORY, CpuSettings, ModelEntry
 from serving.client import Client, ClientOptions
 from serving.leftovers import clear_away, new_folder
 from serving.pool import SERVE_LOGS, Pool
@@ -106,14 +100,6 @@ def served_entry(recipe: RlRecipe, folder: Path) -> ModelEntry:
         name=folder.resolve().name,
         source=f"./{os.path.relpath(folder.resolve(), REPOSITORY)}",
         window_tokens=window,
-        memagent=MemAgentBudget(
-            chunk_tokens=recipe.chunk_tokens,
-            memory_tokens=recipe.reply_tokens,
-            reply_tokens=recipe.reply_tokens,
-        ),
-        full_context=FullContextBudget(
-            input_tokens=window - recipe.reply_tokens, output_tokens=recipe.reply_tokens
-        ),
         engine={
             "enforce_eager": True,
             "gpu_memory_utilization": 0.4,

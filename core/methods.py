@@ -1,0 +1,73 @@
+"""What a method's class tells besides how it answers (`core.types.Method`).
+
+Its constructor takes `(tokenizer, settings)`. The hint of `settings` is a frozen dataclass: its
+fields are the settings that a suite, a model's entry in the catalogue or a name
+(`memagent@chunk_tokens=512`) may give. All other attributes are optional:
+
+    label        what figures and tables call it; its class's name where it has none
+    variants     {"exit_gate=false": "w/o EG"}: settings that there is a word for
+    colours      of its lines, as #rrggbb; the reports choose where it has none
+    is_agent     False for what agents are compared with
+    prompts      its fixed texts; a run is not gone on with after one changed
+    most_tokens  a method, `(question) -> int`: what its largest turn takes of the model's window,
+                 the prompt as the chat template renders it and the reply
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any, get_type_hints
+
+from core.errors import UsageError
+from core.names import checked, parse_name
+from core.types import Json
+
+
+def settings_type(method: type) -> type[Any]:
+    """The dataclass of a method's settings.
+
+    Raises:
+        UsageError: its constructor has no such parameter.
+    """
+    made: Any = method
+    try:
+        kind = get_type_hints(made.__init__).get("settings")
+    except NameError as error:  # a hint imported for type checkers only
+        raise UsageError(f"method {method.__name__}: the hints of __init__: {error}") from error
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        raise UsageError(
+            f"method {method.__name__}: got {kind} as the hint of `settings`, expected a frozen "
+            "dataclass: def __init__(self, tokenizer: Tokenizer, settings: MySettings)"
+        )
+    return kind
+
+
+def method_settings(method: type, name: str, *layers: Mapping[str, Any]) -> dict[str, Json]:
+    """The settings of a method in full: its own defaults under `layers`, later ones on top,
+    those in its name uppermost.
+
+    Raises:
+        UsageError: a setting that the method does not have, or a value that is not of its type.
+    """
+    values = {k: v for layer in (*layers, parse_name(name).settings) for k, v in layer.items()}
+    settings = asdict(checked(settings_type(method), values, f"method {name}"))
+    for key, value in settings.items():
+        if key.endswith("_tokens") and isinstance(value, int) and value < 1:
+            raise UsageError(f"method {name}: {key} is {value}, expected at least 1")
+    return settings
+
+
+def label_of(method: type, name: str) -> str:
+    """`gru_mem@exit_gate=false` -> `GRU-Mem w/o EG`."""
+    variants = getattr(method, "variants", {})
+    given = [f"{key}={value}" for key, value in parse_name(name).settings.items()]
+    words = ", ".join(variants.get(one.lower(), one) for one in given)
+    return f"{getattr(method, 'label', method.__name__)} {words}".rstrip()
+
+
+def prompts_hash(method: type) -> str:
+    """SHA-256 of a method's fixed texts, in hex."""
+    return hashlib.sha256(json.dumps(getattr(method, "prompts", ())).encode()).hexdigest()
