@@ -1,0 +1,54 @@
+"""Same seed, same demonstrations: what the committed warm starts were trained on, by hash."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from training.warmstart.batches import Batch, training_batch
+from training.warmstart.demonstrations import DemonstrationWriter
+from training.warmstart.recipe import load_recipe
+from training.warmstart.train import held_out_batches
+
+CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
+STEPS_PINNED = 24
+"""Of each run, evenly apart, so that every stage and every bucket is drawn."""
+
+TRAINING = {
+    "pocket-base": "bb282404e2034074",
+    "pocket-long": "4eaea9e3e619471b",
+}
+HELD_OUT = {
+    "pocket-base": "87180ca222cf3e25",
+    "pocket-long": "05d15f9ea00390ca",
+}
+
+
+def digest(batches: list[Batch]) -> str:
+    found = hashlib.sha256()
+    for batch in batches:
+        for tensor in (batch.ids_BT, batch.rows_N, batch.columns_N, batch.targets_N):
+            assert isinstance(tensor, Tensor)
+            found.update(tensor.numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_training_batches_are_those_of_the_committed_runs(
+    name: str, writer: DemonstrationWriter
+) -> None:
+    recipe = load_recipe(CHECKPOINTS / name / "recipe.json")
+    steps = range(0, recipe.steps, recipe.steps // STEPS_PINNED)
+    batches = [training_batch(writer, recipe, step, pad=0) for step in steps]
+    assert sum(len(batch.ids_BT) for batch in batches) > 200
+    assert digest(batches) == TRAINING[name]
+
+
+@pytest.mark.parametrize("name", HELD_OUT)
+def test_held_out_turns_are_those_of_the_committed_curves(
+    name: str, writer: DemonstrationWriter
+) -> None:
+    recipe = load_recipe(CHECKPOINTS / name / "recipe.json")
+    held_out = held_out_batches(writer, recipe, pad=0)
+    assert digest([*held_out.batches.values()]) == HELD_OUT[name]
