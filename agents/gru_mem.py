@@ -61,6 +61,9 @@ based on the previous memory and put the answer in \\boxed{{}}.
 Your answer:"""
 
 
+AnswerLayout = Literal["paper", "memagent"]
+
+
 @dataclass(frozen=True, slots=True)
 class GruMemSettings:
     """Published: 5,000-token chunks and 2,048 reply tokens on every turn. `answer_layout`: how
@@ -69,7 +72,7 @@ class GruMemSettings:
     chunk_tokens: int = 5000
     reply_tokens: int = 2048
     exit_gate: bool = True
-    answer_layout: Literal["paper", "memagent"] = "paper"
+    answer_layout: AnswerLayout = "paper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,27 @@ def parse_gates(reply: str) -> Gates | None:
         return None
     check, memory, following = found.groups()
     return Gates(check.lower() == "yes", memory.strip(), following.lower() == "end")
+
+
+def _part(tag: str, inside: str) -> str:
+    return rf"\s*<{tag}>{inside}</{tag}>\s*"
+
+
+_TEXT = r"(?:(?!</?(?:think|check|update|next)>).)*"
+WHOLE_REPLY = re.compile(
+    _part("think", _TEXT)
+    + _part("check", r"\s*(?:yes|no)\s*")
+    + _part("update", _TEXT)
+    + _part("next", r"\s*(?:continue|end)\s*"),
+    re.DOTALL,
+)
+
+
+def in_paper_format(reply: str) -> bool:
+    """Whether a memory turn's reply is just what the prompt asks for: thought, check, update and
+    next, each enclosed in its tags, in this order, with no tag inside another and no text beside
+    them. `parse_gates` takes less."""
+    return WHOLE_REPLY.fullmatch(reply) is not None
 
 
 def updated(memory: str, reply: str) -> str:

@@ -102,8 +102,8 @@ def train_rl(arguments: argparse.Namespace) -> int:
 def _train(recipe: RlRecipe, out: Path, arguments: argparse.Namespace) -> int:
     from transformers.utils.logging import disable_progress_bar
 
+    from reports.figures.training import draw_metrics
     from training.memory import keep_freed_memory
-    from training.rl.figures import GATES_FILE, OVERVIEW_FILE
     from training.rl.loop import METRICS_FILE
     from training.rl.progress import StepLines
 
@@ -126,7 +126,7 @@ def _train(recipe: RlRecipe, out: Path, arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return INCOMPLETE
-    curves = [out / name for name in (OVERVIEW_FILE, GATES_FILE) if (out / name).is_file()]
+    curves = draw_metrics([out / METRICS_FILE], out)
     print(f"checkpoint  {out}\nmetrics     {out / METRICS_FILE}")
     print(f"curves      {', '.join(map(str, curves))}")
     return DONE
@@ -166,7 +166,7 @@ def preset_summary(name: str) -> str:
 
 def plot(arguments: argparse.Namespace) -> int:
     """run.py train plot"""
-    from training.rl.figures import draw_metrics
+    from reports.figures.training import draw_metrics
     from training.rl.loop import METRICS_FILE
 
     runs: Sequence[Path] = arguments.runs

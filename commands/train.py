@@ -14,7 +14,7 @@ from commands.flags import DONE, at_least, names, numbers
 from commands.rl import add_rl
 
 if TYPE_CHECKING:
-    from training.scores import CellScore
+    from training.scores import TaskScore
 
 POCKET_RECIPE = Path(__file__).parent.parent / "checkpoints/pocket-base/recipe.json"
 SCORED_TASKS = ("niah_single_1", "niah_multikey_2", "niah_multivalue_noise", "vt")
@@ -94,7 +94,7 @@ def scores(arguments: argparse.Namespace) -> int:
     from core.types import Sampling
     from serving.catalogue import find_model
     from training.rl.run import checkpoint_folder
-    from training.scores import Cell, measure, scores_json
+    from training.scores import ScoreRequest, measure, scores_json
 
     entry = find_model(arguments.model)
     folder = checkpoint_folder(str(arguments.checkpoint or arguments.model))
@@ -103,7 +103,7 @@ def scores(arguments: argparse.Namespace) -> int:
         for name in arguments.methods
     }
     cells = [
-        Cell(task, method, length, arguments.samples)
+        ScoreRequest(task, method, length, arguments.samples)
         for method in arguments.methods
         for task in arguments.tasks
         for length in arguments.lengths
@@ -124,7 +124,7 @@ def scores(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _tell(one: CellScore) -> None:
+def _tell(one: TaskScore) -> None:
     print(
         f"{one.method:12}  {one.task:24}  {one.length:>9,}  strict {100 * one.score:5.1f}"
         f"  all golds {one.whole}/{one.samples}  turns {one.turns}",

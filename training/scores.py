@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from transformers import Qwen2ForCausalLM
 
+from core.statistics import wilson
 from core.tokens import Tokenizer
 from core.types import GREEDY, Json, Method, Sample, Sampling, Trajectory
 from tasks.corpora.read import Corpora
@@ -26,11 +26,11 @@ from training.rl.engines.engine import Job, run_rollouts
 from training.rl.engines.torch_engine import TorchEngine
 
 MethodMaker = Callable[[Tokenizer], Method]
-Told = Callable[["CellScore"], None]
+Told = Callable[["TaskScore"], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ScoreRequest:
     """What to measure: `samples` samples of `length` tokens (as the task counts them)."""
 
     task: str
@@ -40,7 +40,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class CellScore:
+class TaskScore:
     """The outcome. `score`: mean strict sub_em; `whole`: samples with every gold found;
     `low`, `high`: 95% Wilson interval of the share of whole ones; `turns`: of one sample."""
 
@@ -59,43 +59,45 @@ class CellScore:
 def measure(
     folder: Path,
     methods: Mapping[str, MethodMaker],
-    cells: Sequence[Cell],
+    requests: Sequence[ScoreRequest],
     *,
     seed: int,
     sampling: Sampling = GREEDY,
     device: str = "cpu",
     batch_tokens: int = 16384,
     tell: Told | None = None,
-) -> list[CellScore]:
-    """Score the checkpoint in `folder` on each cell, in order; `tell` hears of each.
+) -> list[TaskScore]:
+    """Score the checkpoint in `folder` on what is asked, in order; `tell` hears of each.
     `seed`: of the data and of the sampling."""
     tokenizer = Tokenizer.load(folder)
     model = Qwen2ForCausalLM.from_pretrained(folder, dtype="auto").to(device)
     engine = TorchEngine(model, tokenizer, batch_tokens=batch_tokens, precision="bfloat16")
-    done: list[CellScore] = []
-    for cell in cells:
-        method = methods[cell.method](tokenizer)
-        task = find_task(cell.task)
+    done: list[TaskScore] = []
+    for asked in requests:
+        method = methods[asked.method](tokenizer)
+        task = find_task(asked.task)
         samples = [
-            task.sample(Coordinates(index, cell.length, seed), Materials(tokenizer, Corpora()))
-            for index in range(cell.samples)
+            task.sample(Coordinates(index, asked.length, seed), Materials(tokenizer, Corpora()))
+            for index in range(asked.samples)
         ]
         jobs = [Job(sample, method, (seed, sample.index)) for sample in samples]
         ends = asyncio.run(run_rollouts(engine, jobs, sampling))
-        done.append(_cell_score(cell, samples, ends))
+        done.append(_task_score(asked, samples, ends))
         if tell is not None:
             tell(done[-1])
     return done
 
 
-def _cell_score(cell: Cell, samples: Sequence[Sample], ends: Sequence[Trajectory]) -> CellScore:
+def _task_score(
+    asked: ScoreRequest, samples: Sequence[Sample], ends: Sequence[Trajectory]
+) -> TaskScore:
     shares = [_share(sample, end) for sample, end in zip(samples, ends, strict=True)]
     whole = sum(share == 1.0 for share in shares)
-    low, high = wilson(whole, len(shares))
-    return CellScore(
-        task=cell.task,
-        method=cell.method,
-        length=cell.length,
+    low, high = wilson(whole / len(shares), len(shares))
+    return TaskScore(
+        task=asked.task,
+        method=asked.method,
+        length=asked.length,
         samples=len(shares),
         turns=max(len(end.turns) for end in ends),
         score=round(sum(shares) / len(shares), 4),
@@ -114,18 +116,8 @@ def _share(sample: Sample, end: Trajectory) -> float:
     return scores["strict"]["sub_em"]
 
 
-def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """95% Wilson interval of a share. Raises ValueError without trials."""
-    if count < 1:
-        raise ValueError("no samples: an interval needs at least one")
-    share, spread = hits / count, z * z / count
-    middle = (share + spread / 2) / (1 + spread)
-    half = z * math.sqrt(share * (1 - share) / count + spread / (4 * count)) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def scores_json(scores: Sequence[CellScore], how: Mapping[str, Json]) -> str:
-    """The text of scores.json: how they were measured, and a line a cell."""
+def scores_json(scores: Sequence[TaskScore], how: Mapping[str, Json]) -> str:
+    """The text of scores.json: how they were measured, and a line a asked."""
     lines = ",\n".join("  " + json.dumps(asdict(one)) for one in scores)
     head = json.dumps(dict(how), indent=1).removesuffix("\n}")
     return f'{head},\n "cells": [\n{lines}\n ]\n}}\n'

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
 from core.errors import SettingsChanged
+from core.files import whole, write_whole
 
 RECIPE_FILE, STATE_FILE, WEIGHTS_FILE = "recipe.json", "state.safetensors", "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -37,7 +38,7 @@ def claim(out: Path, recipe: str, resume: bool) -> None:
             raise SettingsChanged(f"{out} holds a run already; resume it or choose another folder")
         if not path.exists() or path.read_text(encoding="utf-8") != recipe:
             raise SettingsChanged(f"{out} holds a run of another recipe; choose another folder")
-    path.write_text(recipe, encoding="utf-8")
+    write_whole(path, recipe)
 
 
 def save_state(
@@ -61,9 +62,8 @@ def state_tensors(
 
 def write_state(out: Path, tensors: Mapping[str, Tensor], step: int) -> None:
     """Replace the state in `out` by these tensors."""
-    partial = out / (STATE_FILE + ".partial")
-    save_file(dict(tensors), str(partial), metadata={"step": str(step)})
-    partial.replace(out / STATE_FILE)
+    with whole(out / STATE_FILE) as partial:
+        save_file(dict(tensors), str(partial), metadata={"step": str(step)})
 
 
 def load_state(out: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
@@ -108,7 +108,7 @@ def drop_lines_after(path: Path, step: int) -> None:
                 kept.append(line + "\n")
         except ValueError:
             break
-    path.write_text("".join(kept), encoding="utf-8")
+    write_whole(path, "".join(kept))
 
 
 def save_checkpoint(model: Qwen2ForCausalLM, out: Path) -> None:
@@ -122,19 +122,18 @@ def save_checkpoint(model: Qwen2ForCausalLM, out: Path) -> None:
         for name, tensor in model.state_dict().items()
         if name in names
     }
-    partial = out / (WEIGHTS_FILE + ".partial")
-    save_file(tensors, str(partial), metadata={"format": "pt"})
-    partial.replace(out / WEIGHTS_FILE)
+    with whole(out / WEIGHTS_FILE) as partial:
+        save_file(tensors, str(partial), metadata={"format": "pt"})
     index = {"metadata": {}, "weight_map": dict.fromkeys(sorted(tensors), WEIGHTS_FILE)}
-    (out / INDEX_FILE).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+    write_whole(out / INDEX_FILE, json.dumps(index, indent=1) + "\n")
     config = model.config.to_dict()
     config |= {"architectures": ["Qwen2ForCausalLM"], "dtype": "bfloat16"}
     config["_name_or_path"] = ""  # else the path that it was loaded from
     text = json.dumps(config, indent=2, sort_keys=True, default=str) + "\n"
-    (out / "config.json").write_text(text, encoding="utf-8")
+    write_whole(out / "config.json", text)
     generation = {
         "do_sample": False,
         "eos_token_id": model.config.eos_token_id,
         "pad_token_id": model.config.pad_token_id,
     }
-    (out / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+    write_whole(out / "generation_config.json", json.dumps(generation, indent=2) + "\n")

@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.store import Store
 from core.errors import StoreError, UsageError
+from core.statistics import wilson
 from reports.labels import Series
 from reports.run.load import load_run
-from reports.statistics.intervals import wilson
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
 
 MEM = Series("memagent", "pocket")

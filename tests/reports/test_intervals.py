@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.statistics.intervals import Estimate, average, estimate, wilson
+from core.statistics import wilson
+from reports.statistics.intervals import Estimate, average, estimate
 
 
 def test_wilson_equals_the_textbook_values() -> None:

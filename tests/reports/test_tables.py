@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from core.statistics import wilson
 from reports.run.load import load_run
 from reports.run.published import compare, read_published
-from reports.statistics.intervals import wilson
 from reports.tables.accuracy import (
     accuracy_frame,
     comparison_frame,

@@ -5,9 +5,10 @@ from tokenizers import Tokenizer
 from transformers import Qwen2ForCausalLM
 
 from training.warmstart.batches import collate, exact_matches, reply_logits, training_batch
-from training.warmstart.demonstrations import DemonstrationWriter, TaskShape
+from training.warmstart.demonstrations import DemonstrationWriter, Odds
 from training.warmstart.mimetic import PocketShape, mimetic_model, pocket_config, random_model
 from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
+from training.warmstart.stories import TaskShape
 
 SINGLE = TaskShape("niah_single_1", "noise")
 SMALL = PocketShape(layers=3, mlp_width=64)
@@ -27,7 +28,7 @@ def test_reply_logits_are_the_whole_models(
 ) -> None:
     model = random_model(pocket_config(SMALL, tokenizer.get_vocab_size(), 1, 2, 0), 0)
     rng = np.random.default_rng(0)
-    turns = [writer.memory_turn(SINGLE, 160, 0.0, rng) for _ in range(4)]
+    turns = [writer.memory_turn(SINGLE, 160, Odds(), rng) for _ in range(4)]
     batch = collate([*turns, writer.answer_turn(SINGLE, rng)], 160, 0)
     with torch.no_grad():
         whole = model(batch.ids_BT).logits[batch.rows_N, batch.columns_N]

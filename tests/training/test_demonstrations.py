@@ -15,8 +15,10 @@ from core.types import Message
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.task import Coordinates, Materials
-from training.warmstart.demonstrations import DemonstrationWriter, TaskShape
+from training.warmstart.demonstrations import DemonstrationWriter, Odds
+from training.warmstart.stories import TaskShape
 
+NEAR = Odds(near=0.02)
 SHAPES = (
     TaskShape("niah_single_1", "noise"),
     TaskShape("niah_multikey_2", "needle"),
@@ -50,9 +52,9 @@ def test_turns_are_the_methods_prompts_token_for_token(
     rng = np.random.default_rng(0)
     for _ in range(20):
         turns = (
-            (writer.memory_turn(shape, 608, 0.02, rng), UPDATE),
+            (writer.memory_turn(shape, 608, NEAR, rng), UPDATE),
             (writer.answer_turn(shape, rng), ANSWER),
-            (writer.memory_turn(shape, 608, 0.02, rng, gates=True), GRU_UPDATE),
+            (writer.memory_turn(shape, 608, NEAR, rng, gates=True), GRU_UPDATE),
             (writer.answer_turn(shape, rng, boxed=True), ANSWER_BOXED.replace("{{}}", "{}")),
             (writer.full_context(shape, 700, 0.02, rng), BEFORE + "{context}" + THEREFORE),
         )
@@ -109,7 +111,7 @@ def test_update_keeps_the_memory_and_adds_whole_needles_in_order(
     rng = np.random.default_rng(2)
     added = 0
     for _ in range(200):
-        turn = writer.memory_turn(shape, 608, 0.02, rng)
+        turn = writer.memory_turn(shape, 608, NEAR, rng)
         text = tokenizer.decode(turn.prompt, skip_special_tokens=False)
         reply = tokenizer.decode(turn.reply).strip()
         memory = between(text, "<memory>\n", "\n</memory>")
@@ -134,7 +136,7 @@ def test_gates_say_what_the_section_adds_and_whether_all_is_known(
     rng = np.random.default_rng(4)
     ends = 0
     for _ in range(100):
-        turn = writer.memory_turn(shape, 608, 0.02, rng, gates=True)
+        turn = writer.memory_turn(shape, 608, NEAR, rng, gates=True)
         text = tokenizer.decode(turn.reply, skip_special_tokens=False)
         gates = parse_gates(text.removesuffix("<|im_end|>"))
         assert gates is not None
@@ -160,7 +162,7 @@ def test_a_share_of_keep_turns_drops_the_memory(
     rng = np.random.default_rng(3)
     slips = keeps = 0
     for _ in range(400):
-        turn = writer.memory_turn(shape, 400, 0.02, rng, slips=0.25, gates=gates)
+        turn = writer.memory_turn(shape, 400, Odds(0.02, slips=0.25), rng, gates=gates)
         prompt = tokenizer.decode(turn.prompt)
         reply = tokenizer.decode(turn.reply)
         if turn.added or NO_MEMORY in prompt:
@@ -177,6 +179,6 @@ def test_a_share_of_keep_turns_drops_the_memory(
 
 def test_same_generator_state_same_turn(writer: DemonstrationWriter) -> None:
     one, two = (
-        writer.memory_turn(SHAPES[1], 608, 0.02, np.random.default_rng(5)) for _ in range(2)
+        writer.memory_turn(SHAPES[1], 608, NEAR, np.random.default_rng(5)) for _ in range(2)
     )
     assert one == two

@@ -51,4 +51,4 @@ def test_held_out_turns_are_those_of_the_committed_curves(
 ) -> None:
     recipe = load_recipe(CHECKPOINTS / name / "recipe.json")
     held_out = held_out_batches(writer, recipe, pad=0)
-    assert digest([*held_out.batches.values()]) == HELD_OUT[name]
+    assert digest([*held_out.values()]) == HELD_OUT[name]

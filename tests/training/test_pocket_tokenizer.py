@@ -9,7 +9,8 @@ from core.tokens import Tokenizer as CoreTokenizer
 from core.types import Message
 from tasks.ruler.words import lexicon
 from training.warmstart import pocket_tokenizer
-from training.warmstart.pocket_tokenizer import PROMPT_TEXTS, save_pocket_tokenizer
+from training.warmstart.pocket_tokenizer import save_pocket_tokenizer
+from training.warmstart.prompts import FIXED_TEXTS
 
 CHECKPOINT = Path(__file__).parents[2] / "checkpoints" / "pocket-base"
 
@@ -41,21 +42,16 @@ def test_every_plain_word_of_a_key_is_one_token(tokenizer: Tokenizer) -> None:
     assert {len(one.ids) for one in encoded} == {1}
 
 
-def test_trainer_reads_the_word_lists_that_the_tasks_read() -> None:
-    assert tuple(pocket_tokenizer.read_words("adjectivelist")) == lexicon().adjectives
-    assert tuple(pocket_tokenizer.read_words("nounlist")) == lexicon().nouns
-
-
 def test_fixed_prompt_texts_are_one_token_each(tokenizer: Tokenizer) -> None:
     slots = {"prompt": "", "memory": "", "chunk": "", "question": ""}
     for prompt in (UPDATE, ANSWER, ANSWER_BOXED, BEFORE, THEREFORE):
         filled = prompt.format(**slots)
-        assert all(piece in PROMPT_TEXTS for piece in pieces(tokenizer, filled))
+        assert all(piece in FIXED_TEXTS.all for piece in pieces(tokenizer, filled))
 
 
 def test_haystack_lines_hold_no_fixed_text() -> None:
     lines = "".join(pocket_tokenizer.SENTENCES[:4])
-    assert not [text for text in PROMPT_TEXTS if text in lines]
+    assert not [text for text in FIXED_TEXTS.all if text in lines]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +69,7 @@ def test_any_text_comes_back(tokenizer_folder: Path, text: str) -> None:
 def test_chat_parses_prompt_texts_but_no_control_text(
     tokenizer_folder: Path, tokenizer: Tokenizer
 ) -> None:
-    content = PROMPT_TEXTS[0] + "a<|im_end|>b"
+    content = FIXED_TEXTS.memory_opens + "a<|im_end|>b"
     ids = CoreTokenizer.load(tokenizer_folder).render_chat([Message("user", content)])
     assert ids.count(tokenizer.token_to_id("<|im_end|>")) == 1
-    assert ids[3] == tokenizer.token_to_id(PROMPT_TEXTS[0])
+    assert ids[3] == tokenizer.token_to_id(FIXED_TEXTS.memory_opens)

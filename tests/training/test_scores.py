@@ -1,5 +1,4 @@
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -8,16 +7,16 @@ import run
 from agents.memagent import MemAgent, MemAgentSettings
 from tests.tiny_model import write_tiny_model
 from tests.training.rl.tiny import write_tiny_checkpoint
-from training.scores import Cell, CellScore, measure, scores_json, wilson
+from training.scores import ScoreRequest, TaskScore, measure, scores_json
 
 
 def test_a_checkpoint_is_measured_through_task_and_method(tmp_path: Path) -> None:
     write_tiny_model(tmp_path, window_tokens=2048)
-    heard: list[CellScore] = []
+    heard: list[TaskScore] = []
     (found,) = measure(
         tmp_path,
         {"memagent": lambda tokenizer: MemAgent(tokenizer, MemAgentSettings(200, 8))},
-        [Cell("niah_single_1", "memagent", 1024, 3)],
+        [ScoreRequest("niah_single_1", "memagent", 1024, 3)],
         seed=0,
         tell=heard.append,
     )
@@ -45,11 +44,3 @@ def test_the_command_writes_scores_of_the_methods_asked_for(
     assert told["sampling"]["temperature"] == 0.7
     assert run.main(["train", "scores", "rl-memagent-7b"]) == 2
     assert "on the hub" in capsys.readouterr().err
-
-
-def test_wilson_interval() -> None:
-    low, high = wilson(8, 10)
-    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert math.isclose(wilson(10, 10)[1], 1.0)
-    with pytest.raises(ValueError, match="no samples"):
-        wilson(0, 0)

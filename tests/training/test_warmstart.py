@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import Qwen2ForCausalLM
 
-from core.errors import SettingsChanged
+from core.errors import SettingsChanged, UsageError
 from tests.training.test_batches import small_recipe
-from training.warmstart.recipe import load_recipe, recipe_from_dict, recipe_json
+from training.warmstart.recipe import load_recipe, recipe_json
 from training.warmstart.train import train_warmstart
 
 ROOT = Path(__file__).parents[2]
@@ -59,11 +59,46 @@ def test_another_recipe_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         train_warmstart(recipe, tmp_path, device="cpu", resume=False)
 
 
-def test_recipe_file_comes_back() -> None:
+def test_recipe_file_comes_back(tmp_path: Path) -> None:
     recipe = load_recipe(CHECKPOINT / "recipe.json")
-    assert recipe_from_dict(json.loads(recipe_json(recipe))) == recipe
+    (tmp_path / "recipe.json").write_text(recipe_json(recipe))
+    assert load_recipe(tmp_path / "recipe.json") == recipe
     assert recipe.stage_at(recipe.steps - 1) == recipe.stages[-1]
     assert recipe.rate_at(recipe.steps) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "value", "message"),
+    [
+        ((), "sed", 3, "setting 'sed' is not known; did you mean seed"),
+        (("stages", 0), "slip", 0.1, "stages.0.slip: got 0.1: Unexpected keyword"),
+        (("stages", 0), "steps", "many", "stages.0.steps: got 'many': Input should be a valid int"),
+        (("stages", 0, "tasks", 0), "haystak", "noise", "stages.0.tasks.0.haystak: got 'noise'"),
+        (("stages", 1, "buckets", 0), "tokens", [], r"stages.1.buckets.0.tokens: got \[\]"),
+        (("shape",), "widht", 256, "shape.widht: got 256"),
+        ((), "stages", 5, "stages: got 5"),
+    ],
+)
+def test_a_wrong_field_of_a_recipe_is_named(
+    tmp_path: Path, place: tuple[str | int, ...], key: str, value: object, message: str
+) -> None:
+    data = json.loads((CHECKPOINT / "recipe.json").read_text())
+    at = data
+    for step in place:
+        at = at[step]
+    at[key] = value
+    (tmp_path / "mine.json").write_text(json.dumps(data))
+    with pytest.raises(UsageError, match=message) as caught:
+        load_recipe(tmp_path / "mine.json")
+    assert "mine.json" in str(caught.value)
+
+
+def test_a_file_that_is_no_recipe_is_told(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text("[1]")
+    with pytest.raises(UsageError, match="got list, expected an object"):
+        load_recipe(tmp_path / "mine.json")
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_recipe(tmp_path / "none.json")
 
 
 def test_the_warm_start_needs_neither_ray_nor_vllm() -> None:

@@ -71,7 +71,7 @@ def _judge_gated(
     sample: Sample, trajectories: Sequence[Trajectory], recipe: RlRecipe, tokenizer: Tokenizer
 ) -> Group:
     evidence = evidence_chunks(sample, tokenizer, recipe.chunk_tokens)
-    earned = [gru_rewards(sample, one, evidence) for one in trajectories]
+    earned = [gru_rewards(sample, one, evidence, recipe.format) for one in trajectories]
     rewards_G = torch.tensor([one.trajectory for one in earned]) + _penalties(trajectories, recipe)
     longest = max(len(one.update) for one in earned)
     updates_GT = torch.zeros(len(earned), longest)
@@ -97,7 +97,7 @@ def _judge_gated(
         rewards=tuple(rewards_G.tolist()),
         outcomes=tuple(one.outcome for one in earned),
         conversations=tuple(conversations),
-        gates=tuple(gate_record(one, evidence) for one in trajectories),
+        gates=tuple(gate_record(one, evidence, recipe.format) for one in trajectories),
         informative=informative(rewards_G) or bool((turns_GT != 0).any()),
     )
 

@@ -231,7 +231,7 @@ def rollout_metrics(groups: Sequence[Group]) -> Metrics:
             "exit_deviation": _mean(
                 record.exit_deviation for record in records if record.exit_deviation is not None
             ),
-            "format": _mean(record.unparsed_turns == 0 for record in records),
+            "format": _mean(record.in_format for record in records),
         }
         for kind in ("early", "exact", "late"):
             metrics[f"exit_{kind}"] = _share(kinds.count(kind), len(kinds))

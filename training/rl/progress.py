@@ -6,8 +6,6 @@ import math
 import time
 from collections.abc import Mapping
 
-from reports.labels import compact
-
 
 class StepLines:
     """Prints the steps of one run. Called as `training.rl.loop.Progress` is."""
@@ -77,4 +75,4 @@ def _by_task(metrics: Mapping[str, float], metric: str) -> str:
 
 
 def _rate(metrics: Mapping[str, float], what: str) -> str:
-    return compact(metrics[f"{what}_tokens"] / max(metrics[f"{what}_seconds"], 1e-9))
+    return f"{metrics[f'{what}_tokens'] / max(metrics[f'{what}_seconds'], 1e-9):,.0f}"

@@ -19,11 +19,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from agents.gru_mem import AnswerLayout
 from core.errors import UsageError
+from core.names import checked, not_known
 from core.types import AnswerForm, Sampling
 from training.rl.loss import LossSettings
+from training.rl.rewards import FormatRule
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -79,10 +82,13 @@ class RlRecipe(_Part):
 
     normalize_std, dynamic_sampling, overlong: the options of GRPO and DAPO that the papers
     here leave off. max_refills: how often dynamic sampling may draw again for a step.
-    alpha: weight of the trajectory's part in GRU-Mem's advantages (method gru_mem only).
+    alpha: weight of the trajectory's part in GRU-Mem's advantages. format: what earns its format
+    reward, see `training.rl.rewards.in_format`. answer_layout: of its answer turn. (The three are
+    of method gru_mem only.)
     embeddings_rate, vectors_rate: factors on the learning rate of the embeddings (0 freezes them)
-    and of the norms and biases; all others have factor 1. kl_metric: load the reference for the
-    KL curve even where kl_beta is 0.
+    and of the norms and biases; all others have factor 1. decay_all: norms and biases decay like
+    the matrices, as in verl. kl_metric: load the reference for the KL curve even where kl_beta
+    is 0.
     old_logprobs: pi_old as the engine sampled it, or computed again by the trainer (verl).
     micro_batch_tokens: of one forward and backward. share_prefixes: pack replies to the same
     prompt behind one copy of it.
@@ -110,6 +116,7 @@ class RlRecipe(_Part):
     embeddings_rate: float = Field(default=1.0, ge=0)
     vectors_rate: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
+    decay_all: bool = False
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
     clip_norm: float = Field(default=1.0, gt=0)
@@ -121,6 +128,8 @@ class RlRecipe(_Part):
     max_refills: int = Field(default=2, ge=0)
     overlong: Overlong | None = None
     alpha: float = Field(default=0.9, ge=0, le=1)
+    format: FormatRule = "paper"
+    answer_layout: AnswerLayout = "paper"
 
     validation: Validation
 
@@ -180,10 +189,7 @@ def load_rl_recipe(name_or_path: str | Path) -> RlRecipe:
         UsageError: no such recipe, or a file that is not one; names the line or field.
     """
     path = _path_of(str(name_or_path), beside=Path())
-    try:
-        return RlRecipe.model_validate({"name": path.stem, **_read(path, ())})
-    except ValidationError as error:
-        raise UsageError(f"{path}: {_explained(error)}") from error
+    return checked(RlRecipe, {"name": path.stem, **_read(path, ())}, str(path))
 
 
 def recipe_json(recipe: RlRecipe) -> str:
@@ -194,10 +200,8 @@ def recipe_json(recipe: RlRecipe) -> str:
 def _path_of(name: str, beside: Path) -> Path:
     path = beside / name if name.endswith(".toml") else PRESETS / f"{name}.toml"
     if not path.is_file():
-        raise UsageError(
-            f"recipe {name!r}: not known; give a path that ends in .toml, or one of: "
-            f"{', '.join(rl_preset_names())}"
-        )
+        known = not_known(name, rl_preset_names())
+        raise UsageError(f"recipe {known}; or give a path that ends in .toml")
     return path
 
 
@@ -223,8 +227,3 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             value = _merged(below, value)
         merged[key] = value
     return merged
-
-
-def _explained(error: ValidationError) -> str:
-    wrong = ((".".join(map(str, e["loc"])), e["msg"]) for e in error.errors())
-    return "; ".join(f"{place}: {message}" if place else message for place, message in wrong)

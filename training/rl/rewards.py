@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agents.gru_mem import Gates, parse_gates
+from agents.gru_mem import Gates, in_paper_format, parse_gates
 from core.answers import extract_answer, extract_boxed
 from core.errors import UsageError
 from core.evidence import place
@@ -25,6 +25,7 @@ from tasks.scoring import REWARD_WINDOW, latex_plain, verify
 EXIT_EARLY, EXIT_LATE = -0.75, -0.5
 
 ExitKind = Literal["early", "exact", "late"]
+FormatRule = Literal["paper", "gates"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class GateRecord:
 
     `exit_deviation`: chunks read minus chunks up to the last evidence; it and `exit_kind` are
     None where no evidence is known. `present_*` count turns on chunks that hold evidence,
-    `free_*` turns on chunks that hold none; both are 0 where no evidence is known.
+    `free_*` turns on chunks that hold none; both are 0 where no evidence is known. `in_format`:
+    see the function of that name.
     """
 
     exit_kind: ExitKind | None
@@ -57,7 +59,7 @@ class GateRecord:
     present_right: int
     free_turns: int
     free_right: int
-    unparsed_turns: int
+    in_format: bool
 
 
 def outcome_reward(sample: Sample, trajectory: Trajectory) -> float:
@@ -100,13 +102,25 @@ def evidence_chunks(sample: Sample, tokenizer: Tokenizer, chunk_tokens: int) -> 
     return tuple(index in held for index in range(placement.chunks(chunk_tokens)))
 
 
-def gru_rewards(sample: Sample, trajectory: Trajectory, evidence: Sequence[bool]) -> GruRewards:
+def in_format(trajectory: Trajectory, rule: FormatRule) -> bool:
+    """Whether every memory turn of a rollout, and at least one, has GRU-Mem's format. `paper`: all
+    four tags in order, the thought included. `gates`: the gates can be read, with or without a
+    thought before them."""
+    replies = [turn.reply for turn in trajectory.turns if turn.tag == "memory"]
+    if rule == "paper":
+        return bool(replies) and all(map(in_paper_format, replies))
+    return bool(replies) and all(parse_gates(reply) is not None for reply in replies)
+
+
+def gru_rewards(
+    sample: Sample, trajectory: Trajectory, evidence: Sequence[bool], rule: FormatRule = "paper"
+) -> GruRewards:
     """GRU-Mem's rewards. `evidence`: see `evidence_chunks`, of the method's chunk size.
 
     Update: +1 if the turn says yes exactly when its chunk holds evidence, else -1, as for a
     reply that does not parse. Exit: 0 if the gate ends the reading at the last chunk with
     evidence, -0.75 if before, -0.5 if after or never (a failed rollout never exits). Format:
-    1 if every memory turn parses, else 0.
+    1 if the rollout is in format by `rule`, else 0.
 
     Where no chunk holds evidence (tasks like cwe, files without marks) nobody knows what the
     gates should have done: update and exit rewards are 0 for every rollout of the group.
@@ -121,12 +135,14 @@ def gru_rewards(sample: Sample, trajectory: Trajectory, evidence: Sequence[bool]
     return GruRewards(
         outcome=outcome_reward(sample, trajectory),
         exit=exit_rewards[_exit_kind(gates, evidence)],
-        format=float(bool(gates) and None not in gates),
+        format=float(in_format(trajectory, rule)),
         update=tuple((1.0 if one else -1.0) if known else 0.0 for one in right),
     )
 
 
-def gate_record(trajectory: Trajectory, evidence: Sequence[bool]) -> GateRecord:
+def gate_record(
+    trajectory: Trajectory, evidence: Sequence[bool], rule: FormatRule = "paper"
+) -> GateRecord:
     """Counts for the curves of the paper's Figures 21 and 22. Raises as `gru_rewards` does."""
     gates = _gates(trajectory, evidence)
     known = any(evidence)
@@ -140,7 +156,7 @@ def gate_record(trajectory: Trajectory, evidence: Sequence[bool]) -> GateRecord:
         present_right=sum(present),
         free_turns=len(free),
         free_right=sum(free),
-        unparsed_turns=gates.count(None),
+        in_format=in_format(trajectory, rule),
     )
 
 

@@ -17,9 +17,8 @@ from core.types import Method
 from serving.catalogue import find_model
 from tasks.corpora.read import Corpora
 from training.rl.engines.engine import RolloutEngine
-from training.rl.figures import draw_metrics
 from training.rl.learner.learner import Learner
-from training.rl.loop import METRICS_FILE, Progress, Trainer
+from training.rl.loop import Progress, Trainer
 from training.rl.recipe import RlRecipe, recipe_json
 from training.state import claim, save_checkpoint
 
@@ -37,7 +36,7 @@ def train_rl(
     progress: Progress | None = None,
 ) -> Path:
     """Train by `recipe` into `out`; return `out`, then a complete checkpoint folder with
-    recipe.json, metrics.jsonl and the curves. A killed run goes on from its last saved step.
+    recipe.json and metrics.jsonl. A killed run goes on from its last saved step.
 
     `device`: cpu, cuda, or None for cuda where there is one. `data`: local corpora.
 
@@ -55,11 +54,10 @@ def train_rl(
 
 
 def finish(recipe: RlRecipe, model: Qwen2ForCausalLM, out: Path) -> None:
-    """Make `out` a checkpoint of the trained model, and draw its curves."""
+    """Make `out` a checkpoint of the trained model."""
     save_checkpoint(model, out)
     for name in TOKENIZER_FILES:
         shutil.copyfile(checkpoint_folder(recipe.model) / name, out / name)
-    draw_metrics([out / METRICS_FILE], out)
 
 
 def make_trainer(recipe: RlRecipe, folder: Path, where: torch.device, corpora: Corpora) -> Trainer:
@@ -117,7 +115,10 @@ def make_engine(
 def make_agent(recipe: RlRecipe, tokenizer: Tokenizer) -> Method:
     """The agent in training. GRU-Mem's exit gate is always on (PROTOCOL 4)."""
     if recipe.method == "gru_mem":
-        return GruMem(tokenizer, GruMemSettings(recipe.chunk_tokens, recipe.reply_tokens))
+        settings = GruMemSettings(
+            recipe.chunk_tokens, recipe.reply_tokens, answer_layout=recipe.answer_layout
+        )
+        return GruMem(tokenizer, settings)
     return MemAgent(
         tokenizer,
         MemAgentSettings(recipe.chunk_tokens, recipe.reply_tokens, answer_form=recipe.answer_form),

@@ -64,8 +64,7 @@ def _write(
     stage: Stage,
     rng: np.random.Generator,
 ) -> Demonstration:
-    tasks, near = stage.tasks, stage.near
-    shape = tasks[_pick([task.weight for task in tasks], rng)]
+    shape = stage.tasks[_pick([task.weight for task in stage.tasks], rng)]
     shares = (
         bucket.memory,
         bucket.gru_memory,
@@ -75,11 +74,10 @@ def _write(
     )
     kind = _pick(shares, rng)
     if kind < 2:
-        odds = (stage.blank, stage.slips)
-        return writer.memory_turn(shape, bucket.tokens, near, rng, *odds, gates=kind == 1)
+        return writer.memory_turn(shape, bucket.tokens, stage.odds, rng, gates=kind == 1)
     if kind < 4:
         return writer.answer_turn(shape, rng, boxed=kind == 3)
-    return writer.full_context(shape, bucket.tokens, near, rng)
+    return writer.full_context(shape, bucket.tokens, stage.near, rng)
 
 
 def training_batch(

@@ -17,14 +17,17 @@ The same input gives the same bytes: no corpus, no randomness, one thread.
 from __future__ import annotations
 
 import json
-import re
 from itertools import product
 from pathlib import Path
 from string import ascii_uppercase
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from agents.gru_mem import UPDATE as GRU_MEM_UPDATE
+from core.files import write_whole
+from tasks.haystack.lines import NOISE
+from tasks.ruler.needles import needle_text
+from tasks.ruler.words import lexicon
+from training.warmstart.prompts import FIXED_TEXTS, FOUND, UNKNOWN
 
 PRETOKEN_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -48,65 +51,13 @@ CHAT_TEMPLATE = (
 )
 """ChatML as Qwen2 has it, without its default system message."""
 
-NO_MEMORY = "No previous memory"
-FOUND = "Found:"
-ANSWER_IS = "Therefore, the answer is"
-NO_ANSWER = " unknown."
-CHECK_YES, CHECK_NO = "<check>yes</check>", "<check>no</check>"
-UPDATE_OPENS, UPDATE_CLOSES = "<update>", "</update>"
-NEXT_CONTINUE, NEXT_END = "<next>continue</next>", "<next>end</next>"
-BOXED = "\\boxed{"
-
-MEMORY_INSTRUCTION = (
-    "You are presented with a problem, a section of an article that may contain the answer to "
-    "the problem, and a previous memory. Please read the provided section carefully and update "
-    "the memory with the new information that helps to answer the problem. Be sure to retain "
-    "all relevant details from the previous memory while adding any new, useful information."
-)
-ANSWER_INSTRUCTION = (
-    "You are presented with a problem and a previous memory. Please answer the problem based on "
-    "the previous memory and "
-)
-PROMPT_TEXTS = (
-    MEMORY_INSTRUCTION + "\n\n<problem> \n",
-    ANSWER_INSTRUCTION + "format your response as follows "
-    '"Therefore, the answer is (insert answer here)".\n\n<problem> \n',
-    ANSWER_INSTRUCTION + "put the answer in \\boxed{}.\n\n<problem> \n",
-    "\n</problem>\n\n<memory>\n",
-    "\n</memory>\n\n<section>\n",
-    "\n</section>\n\nUpdated memory:\n",
-    "\n</memory>\n\nYour answer:\n",
-    "Please read the following text and answer the question below.\n\n<text>\n",
-    "\n</text>\n\n",
-    '\n\nFormat your response as follows: "Therefore, the answer is (insert answer here)"',
-    "A special magic number is hidden within the following text. Make sure to memorize it.",
-    "Some special magic numbers are hidden within the following text. Make sure to memorize it.",
-    " What is the special magic number for",
-    " What are all the special magic numbers for",
-    " mentioned in the provided text?",
-    "Memorize and track the chain(s) of variable assignment hidden in the following text.",
-    " Question: Find all variables that are assigned the value",
-    " in the text above.",
-    ANSWER_IS,
-    NO_MEMORY,
-    *re.split(r"\{\w+\}", GRU_MEM_UPDATE),
-    CHECK_YES,
-    CHECK_NO,
-    UPDATE_OPENS,
-    UPDATE_CLOSES,
-    NEXT_CONTINUE,
-    NEXT_END,
-    BOXED,
-)
-"""Fixed prompt and reply texts, each one token. The longest match at a place wins."""
-
 SENTENCES = (
-    "One of the special magic numbers for wooden-table is: 1234567.\n",
-    "One of the special magic words for wooden-table is: ",
-    "One of the special magic uuids for wooden-table is: ",
-    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n",
+    needle_text("numbers", "wooden-table", "1234567") + "\n",
+    needle_text("words", "wooden-table", "").removesuffix("."),
+    needle_text("uuids", "wooden-table", "").removesuffix("."),
+    NOISE + "\n",
     f"{FOUND} wooden-table is: 1234567.",
-    f"{ANSWER_IS} unknown.",
+    FIXED_TEXTS.answer_is + UNKNOWN,
     "wooden-table, wooden-table, wooden-table, and wooden-table",
     "VAR ABCDE = 12345 \n = VAR ABCDE\n",
     "user\nassistant\nsystem\n",
@@ -114,17 +65,7 @@ SENTENCES = (
 )
 """Whose pre-tokens are whole in the vocabulary."""
 
-WORD_LISTS = ("adjectivelist", "nounlist", "verblist")
 MERGES = 1200
-
-
-def read_words(name: str) -> list[str]:
-    """The sorted distinct lines of a wonderwords list, as RULER reads it."""
-    import wonderwords
-
-    path = Path(wonderwords.__file__).parent / "assets" / f"{name}.txt"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return sorted({line.strip() for line in lines} - {""})
 
 
 def _byte_level(text: str) -> list[str]:
@@ -158,8 +99,8 @@ def _learned_merges(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]
 def _whole_words() -> list[str]:
     """Texts whose pre-tokens become vocabulary entries, in a fixed order."""
     texts = [*SENTENCES]
-    texts += [f" {word}" for word in read_words("adjectivelist")]
-    texts += [f"-{word}" for word in read_words("nounlist")]
+    texts += [f" {word}" for word in lexicon().adjectives]
+    texts += [f"-{word}" for word in lexicon().nouns]
     for width in (1, 2, 3):
         numbers = [f"{value:0{width}d}" for value in range(10**width)]
         texts += numbers + [f" {number}" for number in numbers]
@@ -170,8 +111,8 @@ def _whole_words() -> list[str]:
 
 def build_pocket_tokenizer() -> Tokenizer:
     """The tokenizer, about 13,000 entries. Source of the word lists: wonderwords."""
-    words = [word for name in WORD_LISTS for word in read_words(name)]
-    order, merges = _learned_merges(words)
+    words = lexicon()
+    order, merges = _learned_merges([*words.adjectives, *words.nouns, *words.verbs])
     vocab = {piece: index for index, piece in enumerate(order)}
     for text in _whole_words():
         for piece in _byte_level(text):
@@ -181,7 +122,7 @@ def build_pocket_tokenizer() -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     # The special tokens last: a parser that leaves them out then keeps the others' ids.
     tokenizer.add_tokens(
-        [AddedToken(text, normalized=False, special=False) for text in PROMPT_TEXTS]
+        [AddedToken(text, normalized=False, special=False) for text in FIXED_TEXTS.all]
     )
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
@@ -202,4 +143,4 @@ def save_pocket_tokenizer(out: Path, *, window_tokens: int) -> None:
         "chat_template": CHAT_TEMPLATE,
     }
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    (out / "tokenizer_config.json").write_text(text, encoding="utf-8")
+    write_whole(out / "tokenizer_config.json", text)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import ConfigDict
 
 from core.errors import UsageError
-from training.warmstart.demonstrations import TaskShape
+from core.names import checked
+from training.warmstart.demonstrations import Odds
 from training.warmstart.mimetic import PocketShape
+from training.warmstart.stories import TaskShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stretch of the curriculum. `near`: share of haystack needles that share a word
-    with a key asked for. `blank`: share of memory turns with nothing known and nothing to
-    find, besides those that come by chance. `slips`: share of the turns with a memory and
-    nothing new in which the demonstrator drops the memory."""
+    """A stretch of the curriculum; `near`, `blank` and `slips` as in `Odds`."""
 
     steps: int
     buckets: tuple[Bucket, ...]
@@ -42,6 +42,10 @@ class Stage:
     near: float
     blank: float = 0.0
     slips: float = 0.0
+
+    @property
+    def odds(self) -> Odds:
+        return Odds(self.near, self.blank, self.slips)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class WarmstartRecipe:
     AdamW's first hundred steps, equally large in every weight, undo what the mimetic start
     wrote but the loss does not yet use.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
     seed: int
@@ -90,34 +96,19 @@ class WarmstartRecipe:
         return self.learning_rate * min(1.0, rise, fall)
 
 
-def recipe_from_dict(data: Mapping[str, Any]) -> WarmstartRecipe:
-    """A recipe from plain JSON data. Unknown or missing fields raise TypeError."""
-    fields = dict(data)
-    fields["shape"] = PocketShape(**fields["shape"])
-    fields["stages"] = tuple(
-        Stage(
-            steps=stage["steps"],
-            near=stage["near"],
-            blank=stage.get("blank", 0.0),
-            slips=stage.get("slips", 0.0),
-            buckets=tuple(Bucket(**bucket) for bucket in stage["buckets"]),
-            tasks=tuple(TaskShape(**task) for task in stage["tasks"]),
-        )
-        for stage in fields["stages"]
-    )
-    return WarmstartRecipe(**fields)
-
-
 def load_recipe(path: Path) -> WarmstartRecipe:
     """Read a recipe file (JSON).
 
     Raises:
-        UsageError: it cannot be read, or is no recipe.
+        UsageError: it cannot be read, or is no recipe; names the field.
     """
     try:
-        return recipe_from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{path} cannot be read as a recipe: {error!r}") from error
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as a recipe: {error}") from error
+    if not isinstance(data, dict):
+        raise UsageError(f"{path}: got {type(data).__name__}, expected an object")
+    return checked(WarmstartRecipe, data, str(path))
 
 
 def recipe_json(recipe: WarmstartRecipe) -> str:

@@ -34,7 +34,7 @@ from training.warmstart.batches import (
     reply_logits,
     training_batch,
 )
-from training.warmstart.demonstrations import DemonstrationWriter
+from training.warmstart.demonstrations import DemonstrationWriter, Odds
 from training.warmstart.mimetic import mimetic_model, pocket_config, random_model
 from training.warmstart.pocket_tokenizer import IM_END, IM_START, PAD, save_pocket_tokenizer
 from training.warmstart.recipe import WarmstartRecipe, recipe_json
@@ -44,12 +44,10 @@ Progress = Callable[[int, Metrics], None]
 
 CURVE_FILE = "curve.jsonl"
 
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """Demonstrations never trained on, by name `kind/task/tokens/keep|update`."""
-
-    batches: Mapping[str, Batch]
+MEMORY_TOKENS, GATED_TOKENS, ANSWER_TOKENS = 608, 640, 112
+"""Of a held-out turn with its reply: a chunk of 512, what stands around it, and a memory."""
+WINDOW_LEFT = 64
+HELD_OUT_NEAR = 0.01
 
 
 @dataclass(slots=True)
@@ -115,37 +113,40 @@ def train_warmstart(
     return out
 
 
-def held_out_batches(writer: DemonstrationWriter, recipe: WarmstartRecipe, pad: int) -> HeldOut:
-    """Held-out turns of the last stage's tasks: chunks of full size, contexts near the window."""
+def held_out_batches(
+    writer: DemonstrationWriter, recipe: WarmstartRecipe, pad: int
+) -> Mapping[str, Batch]:
+    """Demonstrations never trained on, by name `kind/task`: turns of the last stage's tasks, with
+    chunks of full size and contexts near the window."""
     batches: dict[str, Batch] = {}
-    window = recipe.shape.window_tokens
+    count, window = recipe.eval_samples, recipe.shape.window_tokens - WINDOW_LEFT
     for index, shape in enumerate(recipe.stages[-1].tasks):
         rng = np.random.default_rng([recipe.seed, HELD_OUT_STREAM, index])
-        turns = [writer.memory_turn(shape, 608, 0.01, rng) for _ in range(recipe.eval_samples * 2)]
-        keeps = [turn for turn in turns if not turn.added]
-        updates = [turn for turn in turns if turn.added]
-        batches[f"keep/{shape.name}"] = collate(keeps, 608, pad)
-        batches[f"update/{shape.name}"] = collate(updates, 608, pad)
+        odds = Odds(near=HELD_OUT_NEAR)
+        turns = [writer.memory_turn(shape, MEMORY_TOKENS, odds, rng) for _ in range(count * 2)]
         gated = [
-            writer.memory_turn(shape, 640, 0.01, rng, gates=True)
-            for _ in range(recipe.eval_samples)
+            writer.memory_turn(shape, GATED_TOKENS, odds, rng, gates=True) for _ in range(count)
         ]
-        batches[f"gru_memory/{shape.name}"] = collate(gated, 640, pad)
-        answers = [writer.answer_turn(shape, rng) for _ in range(recipe.eval_samples)]
-        batches[f"answer/{shape.name}"] = collate(answers, 112, pad)
-        direct = [
-            writer.full_context(shape, window - 64, 0.01, rng)
-            for _ in range(recipe.eval_samples // 2)
-        ]
-        batches[f"full_context/{shape.name}"] = collate(direct, window - 64, pad)
-    return HeldOut(batches)
+        answers = [writer.answer_turn(shape, rng) for _ in range(count)]
+        direct = [writer.full_context(shape, window, HELD_OUT_NEAR, rng) for _ in range(count // 2)]
+        for kind, shown, tokens in (
+            ("keep", [turn for turn in turns if not turn.added], MEMORY_TOKENS),
+            ("update", [turn for turn in turns if turn.added], MEMORY_TOKENS),
+            ("gru_memory", gated, GATED_TOKENS),
+            ("answer", answers, ANSWER_TOKENS),
+            ("full_context", direct, window),
+        ):
+            batches[f"{kind}/{shape.name}"] = collate(shown, tokens, pad)
+    return batches
 
 
-def evaluate(model: Qwen2ForCausalLM, held_out: HeldOut, where: torch.device) -> dict[str, float]:
+def evaluate(
+    model: Qwen2ForCausalLM, held_out: Mapping[str, Batch], where: torch.device
+) -> dict[str, float]:
     """Share of held-out turns whose greedy reply is exactly right, by name."""
     model.eval()
     scores: dict[str, float] = {}
-    for name, batch in held_out.batches.items():
+    for name, batch in held_out.items():
         with torch.autocast(where.type, torch.bfloat16):
             right = exact_matches(model, _to(batch, where))
         scores[name] = round(float(np.mean(right)), 4) if right else math.nan

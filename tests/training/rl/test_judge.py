@@ -28,7 +28,8 @@ def sample() -> Sample:
 
 def turn(reply: str, tag: str, ids: tuple[int, ...]) -> Turn:
     logprobs = (-0.5,) * len(ids)
-    return Turn(tag, (), reply, "stop", 2, len(ids), 0.0, (1, 2), ids, logprobs)
+    trained = {"prompt_ids": (1, 2), "reply_ids": ids, "logprobs": logprobs}
+    return Turn(tag, (), reply, "stop", 2, len(ids), 0.0, **trained)
 
 
 def rollout(answer: str, *memories: str) -> Trajectory:

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
 from tests.training.rl.small import groups_of, plain_logprobs, small_model, small_recipe
-from training.rl.learner.learner import Groups, Learner
+from training.rl.learner.learner import Groups, Learner, adamw
 from training.rl.loss import LossSettings
 from training.rl.recipe import RlRecipe, Stage
 
@@ -166,3 +166,14 @@ def test_bfloat16_keeps_float32_weights_and_nearly_the_same_update() -> None:
     assert {weight.dtype for weight in mixed.model.parameters()} == {torch.float32}
     assert found["entropy"] == pytest.approx(expected["entropy"], rel=0.05)
     assert found["gradient_norm"] == pytest.approx(expected["gradient_norm"], rel=0.1)
+
+
+@pytest.mark.parametrize(("decay_all", "vectors"), [(False, 0.0), (True, 0.1)])
+def test_norms_and_biases_decay_only_where_the_recipe_says_so(
+    decay_all: bool, vectors: float
+) -> None:
+    model = small_model()
+    optimizer = adamw(model, small_recipe(decay_all=decay_all))
+    decay = {id(p): g["weight_decay"] for g in optimizer.param_groups for p in g["params"]}
+    for name, parameter in model.named_parameters():
+        assert decay[id(parameter)] == (vectors if parameter.ndim < 2 else 0.1), name

@@ -14,6 +14,7 @@ from training.rl.rewards import (
     evidence_chunks,
     gate_record,
     gru_rewards,
+    in_format,
     outcome_reward,
 )
 
@@ -126,11 +127,46 @@ def test_one_reply_that_does_not_parse_costs_the_format_and_its_turn() -> None:
     assert got == GruRewards(1.0, 0.0, 0.0, (1.0, 1.0, -1.0, 1.0))
 
 
+THOUGHT, CHECK, KEPT, ON = (
+    "<think>t</think>", "<check>yes</check>", "<update>m</update>", "<next>continue</next>"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reply", "paper", "lenient"),
+    [
+        (THOUGHT + CHECK + KEPT + ON, True, True),
+        (f"\n{THOUGHT}\n{CHECK} {KEPT}\n\n{ON}\n", True, True),
+        ("<think>a\nb < c</think><check> no </check><update></update><next>end</next>", True, True),
+        (CHECK + KEPT + ON, False, True),
+        ("t</think>" + CHECK + KEPT + ON, False, True),
+        ("I say " + THOUGHT + CHECK + KEPT + ON, False, True),
+        (THOUGHT + THOUGHT + CHECK + KEPT + ON, False, True),
+        (THOUGHT + CHECK + "<update>m<next>end</next></update>" + ON, False, True),
+        (f"<think>{CHECK}</think>{CHECK}{KEPT}{ON}", False, True),
+        (THOUGHT + KEPT + CHECK + ON, False, False),
+        (THOUGHT + CHECK + KEPT, False, False),
+        (THOUGHT + "<check>perhaps</check>" + KEPT + ON, False, False),
+        (THOUGHT + CHECK + KEPT + "<next>stop</next>", False, False),
+        (THOUGHT + CHECK + KEPT + ON + "Done.", False, False),
+    ],
+)
+def test_the_papers_format_wants_all_four_tags_in_order(
+    reply: str, paper: bool, lenient: bool
+) -> None:
+    good = gates("yes")
+    for turns in ((reply,), (good, reply), (reply, good)):
+        end = answered(RIGHT, "a", *turns)
+        assert in_format(end, "paper") == paper
+        assert in_format(end, "gates") == lenient
+        assert gru_rewards(asked(("a",), "any"), end, EVIDENCE).format == paper
+
+
 def test_without_known_evidence_only_outcome_and_format_count() -> None:
     got = rewarded(gates("yes"), gates("no", "end"), evidence=(False,) * 3)
     assert got == GruRewards(1.0, 0.0, 1.0, (0.0, 0.0))
     record = gate_record(answered(RIGHT, "a", gates("yes"), "?"), (False,) * 3)
-    assert record == GateRecord(None, None, 0, 0, 0, 0, unparsed_turns=1)
+    assert record == GateRecord(None, None, 0, 0, 0, 0, in_format=False)
 
 
 def test_a_failure_before_the_first_turn_is_late_and_without_format() -> None:
@@ -141,10 +177,10 @@ def test_a_failure_before_the_first_turn_is_late_and_without_format() -> None:
 @pytest.mark.parametrize(
     ("memory", "record"),
     [
-        ((*READ, gates("yes", "end")), GateRecord("exact", 0, 2, 2, 2, 2, 0)),
-        ((gates("yes"), gates("no", "end")), GateRecord("early", -2, 1, 0, 1, 0, 0)),
-        ((*READ, "?", gates("no", "end")), GateRecord("late", 1, 2, 1, 3, 3, 1)),
-        ((*READ, gates("yes"), gates("no")), GateRecord("late", 1, 2, 2, 3, 3, 0)),
+        ((*READ, gates("yes", "end")), GateRecord("exact", 0, 2, 2, 2, 2, True)),
+        ((gates("yes"), gates("no", "end")), GateRecord("early", -2, 1, 0, 1, 0, True)),
+        ((*READ, "?", gates("no", "end")), GateRecord("late", 1, 2, 1, 3, 3, False)),
+        ((*READ, gates("yes"), gates("no")), GateRecord("late", 1, 2, 2, 3, 3, True)),
     ],
 )
 def test_the_record_counts_gates_by_what_the_chunk_holds(

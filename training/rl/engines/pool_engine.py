@@ -30,6 +30,7 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from core.errors import HarnessError, ServerDied
+from core.files import whole
 from core.tokens import Tokenizer
 from core.types import Sampling
 from serving.api.wire import Reply
@@ -164,9 +165,8 @@ class PoolEngine:
         tensors = {
             name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in weights
         }
-        unfinished = file.with_suffix(".unfinished")
-        save_file(tensors, unfinished)
-        unfinished.replace(file)
+        with whole(file) as partial:
+            save_file(tensors, partial)
         self.pool.load_weights(file.name, version)
         if self._file is not None:
             self._file.unlink()

@@ -214,8 +214,8 @@ class Learner:
 
 
 def adamw(model: torch.nn.Module, recipe: RlRecipe) -> torch.optim.AdamW:
-    """AdamW as the recipe has it, decay on matrices only. `scale` of a group: factor on the
-    learning rate. Embeddings of rate 0 are frozen."""
+    """AdamW as the recipe has it. `scale` of a group: factor on the learning rate. Embeddings of
+    rate 0 are frozen."""
     embeddings: list[Tensor] = []
     matrices: list[Tensor] = []
     vectors: list[Tensor] = []
@@ -224,10 +224,11 @@ def adamw(model: torch.nn.Module, recipe: RlRecipe) -> torch.optim.AdamW:
             embeddings.append(parameter.requires_grad_(recipe.embeddings_rate > 0))
         else:
             (matrices if parameter.ndim >= 2 else vectors).append(parameter)
+    decay = recipe.weight_decay if recipe.decay_all else 0.0
     groups = [
         {"params": embeddings, "scale": recipe.embeddings_rate},
         {"params": matrices, "scale": 1.0},
-        {"params": vectors, "scale": recipe.vectors_rate, "weight_decay": 0.0},
+        {"params": vectors, "scale": recipe.vectors_rate, "weight_decay": decay},
     ]
     return torch.optim.AdamW(
         groups,

@@ -25,9 +25,9 @@ from pydantic import BaseModel, ValidationError
 from core.errors import UsageError
 from reports.figures.style import DPI, GREY, INK, dress, foot, head, new_figure, spread
 from reports.labels import DASHES, PALETTE, Look, compact
-from training.rl.recipe import Stage
-from training.state import RECIPE_FILE
 
+RECIPE_FILE = "recipe.json"
+"""Beside a run's metrics.jsonl: what it was trained by."""
 OVERVIEW_FILE, GATES_FILE = "curves.png", "gates.png"
 RUN_COLOURS = (INK, "#AA4499", "#997700", GREY)
 EXITS = {"early": PALETTE[1], "exact": PALETTE[2], "late": PALETTE[0]}
@@ -43,6 +43,14 @@ STAGE_GAP = 0.15
 
 Row = Mapping[str, float | None]
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+class Stage(BaseModel):
+    """What the figures need of a recipe's stage: from step `start` (from 0) on, rollouts are
+    drawn at this temperature."""
+
+    start: int
+    temperature: float
 
 
 @dataclass(frozen=True, slots=True)

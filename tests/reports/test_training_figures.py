@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from core.errors import UsageError
-from training.rl.figures import (
+from reports.figures.training import (
     GATES_FILE,
     OVERVIEW_FILE,
     _overview,
