@@ -160,7 +160,7 @@ class GruMem:
         async for chunk in in_thread(chunks):
             prompt = UPDATE.format(prompt=question, memory=memory, chunk=chunk.text)
             turn = await chat(
-                [Message("user", prompt)],
+                [Message("user", prompt, [chunk.known])],
                 max_tokens=self.settings.reply_tokens,
                 tag="memory",
                 reads=[chunk.tokens],

@@ -111,7 +111,7 @@ class MemAgent:
         async for chunk in in_thread(chunks):
             prompt = UPDATE.format(prompt=question, memory=memory, chunk=chunk.text)
             turn = await chat(
-                [Message("user", prompt)],
+                [Message("user", prompt, [chunk.known])],
                 max_tokens=budget,
                 tag="memory",
                 reads=self._reads(chunk.tokens, dropped),

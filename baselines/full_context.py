@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from core.answers import after_think, extract_answer, extract_boxed
 from core.context import keep_ends
 from core.tokens import Tokenizer
-from core.types import Answer, AnswerForm, Chat, Message, Problem, TokenSpan
+from core.types import Answer, AnswerForm, Chat, Known, Message, Problem, TokenSpan
 
 BEFORE = """Please read the following text and answer the question below.
 
@@ -67,9 +67,9 @@ class FullContext:
 
     async def answer(self, problem: Problem, chat: Chat) -> Answer:
         """See `core.types.Method`."""
-        prompt, reads, dropped = await asyncio.to_thread(self._prompt, problem)
+        message, reads, dropped = await asyncio.to_thread(self._message, problem)
         turn = await chat(
-            [Message("user", prompt)],
+            [message],
             max_tokens=self.settings.output_tokens,
             tag="answer",
             reads=reads,
@@ -78,8 +78,8 @@ class FullContext:
         parse = extract_answer if self.settings.answer_form == "therefore" else extract_boxed
         return Answer(reply, parse(reply), dropped)
 
-    def _prompt(self, problem: Problem) -> tuple[str, list[TokenSpan], int]:
-        """The rendered prompt within the input budget, the tokens of the context that are in it,
+    def _message(self, problem: Problem) -> tuple[Message, list[TokenSpan], int]:
+        """The prompt within the input budget, the tokens of the context that are in it,
         and the number of tokens cut."""
         ids = self.tokenizer.stream(self._texts(problem))
         head, tail, dropped = keep_ends(ids, self.settings.input_tokens)
@@ -88,10 +88,12 @@ class FullContext:
         after = self.tokenizer.count(self._after().format(question=problem.question.strip()))
         context = len(head) + len(tail) + dropped - before - after
         if not dropped:
-            return "".join(self._texts(problem)), [TokenSpan(0, context)], 0
+            text = "".join(self._texts(problem))
+            return Message("user", text, [Known(text, head)]), [TokenSpan(0, context)], 0
         reads = [TokenSpan(0, len(head) - before), TokenSpan(context + after - len(tail), context)]
         reads = [span for span in reads if span.start < span.end]
-        return self.tokenizer.decode(head) + self.tokenizer.decode(tail), reads, dropped
+        known = [Known(self.tokenizer.decode(ids), ids) for ids in (head, tail)]
+        return Message("user", "".join(part.text for part in known), known), reads, dropped
 
     def _texts(self, problem: Problem) -> Iterator[str]:
         yield BEFORE

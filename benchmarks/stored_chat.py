@@ -87,5 +87,10 @@ class StoredChat:
 
 def request_hash(messages: Sequence[Message], max_tokens: int, tag: str, sampling: Sampling) -> str:
     """SHA-256 of all that decides a reply, in hex."""
-    parts = [[asdict(m) for m in messages], max_tokens, tag, asdict(sampling)]
+    parts = [
+        [{"role": m.role, "content": m.content} for m in messages],
+        max_tokens,
+        tag,
+        asdict(sampling),
+    ]
     return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
 from core.tokens import BLOCK_CHARS, Tokenizer
-from core.types import Evidence, TextSpan, TokenSpan
+from core.types import Evidence, Known, TextSpan, TokenSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,11 @@ class Chunk:
     start: int
     end: int
     tokens: TokenSpan
+
+    @property
+    def known(self) -> Known:
+        """The chunk for a message that holds its text: `Message("user", prompt, [chunk.known])`."""
+        return Known(self.text, self.ids)
 
 
 @dataclass(frozen=True, slots=True)

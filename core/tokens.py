@@ -11,29 +11,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
+from core.cuts import SPLIT_PROBE, first_cut, inner, is_cut, last_cut
 from core.errors import DataMissing, UsageError
 from core.types import Message
 
 BLOCK_CHARS = 1 << 15
 """Characters encoded at a time. Long enough to hide the cost of a call, short enough that
 the encoder's working memory (about 100 bytes a character) does not show."""
-
-SPLIT_PROBE = (  # the kinds of neighbours that a space can have
-    "The cat's 12345 (dogs), it'll 3.14!\n\n x  y\t z\r\n é ß 東京 タワー. 🙂🙂 ok?  \n end -a _b "
-    "<|c|> \"q\" 'r' A1 1A ... !!! \u0301e  \u00a0w \u200dj /* c */ def f(x):\n    return x  # no"
-    "\none\n(2)\n3.\n\u6771\n- b"
-)
-
-
-_CUT_CANDIDATE = re.compile(r"\S(?= )|\n(?=\S)")
 
 
 class Tokenizer:
@@ -102,10 +94,8 @@ class Tokenizer:
     def stream(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """Yields lists of ids whose concatenation equals `encode("".join(texts))`.
 
-        Blocks are cut between a visible character and a space, or between a line's one
-        newline and a visible character. No rule of the supported pre-tokenizers matches
-        across such a place, so each side is encoded as it is within the whole. A tokenizer
-        that fails the probe is encoded whole.
+        Blocks are cut where core/cuts.py says. With a tokenizer that fails the probe the text is
+        encoded whole.
         """
         buffer: list[str] = []
         size = 0
@@ -117,9 +107,9 @@ class Tokenizer:
             joined = "".join(buffer)
             start = 0
             while len(joined) - start >= BLOCK_CHARS:
-                cut = _last_safe_cut(joined, start, start + BLOCK_CHARS)
+                cut = last_cut(joined, start, start + BLOCK_CHARS)
                 if cut is None:
-                    cut = _first_safe_cut(joined, start + BLOCK_CHARS)
+                    cut = first_cut(joined, start + BLOCK_CHARS)
                 if cut is None:
                     break
                 yield _ids(self._document, joined[start:cut])
@@ -131,12 +121,19 @@ class Tokenizer:
 
     @cached_property
     def splits_at_cuts(self) -> bool:
-        """Whether the pre-tokenizer splits wherever `stream` may cut."""
+        """Whether texts may be cut where core/cuts.py says: the pre-tokenizer splits there, and
+        the ids of the parts are those of the whole."""
         pre = self._document.pre_tokenizer
         if pre is None:
             return False
         edges = {end for _, (_, end) in pre.pre_tokenize_str(SPLIT_PROBE)}
-        return all(p in edges for p in range(1, len(SPLIT_PROBE)) if _is_cut(SPLIT_PROBE, p))
+        cuts = [p for p in range(1, len(SPLIT_PROBE)) if is_cut(SPLIT_PROBE, p)]
+        if not edges.issuperset(cuts):
+            return False
+        ends = zip([0, *cuts], [*cuts, None], strict=True)
+        return self.encode(SPLIT_PROBE) == [
+            i for start, end in ends for i in self.encode(SPLIT_PROBE[start:end])
+        ]
 
     def pre_tokens(self, text: str) -> list[str]:
         """The stretches that the pre-tokenizer cuts `text` into; no token spans two of them."""
@@ -152,8 +149,7 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of plain-text ids. Control tokens give none."""
-        table = self._bytes_of_id
-        return b"".join(table.get(i, b"") for i in ids)
+        return b"".join(map(self._bytes_of_id.get, ids, repeat(b"")))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of plain-text ids; bytes that are no whole character become U+FFFD."""
@@ -173,9 +169,38 @@ class Tokenizer:
         around = self._template_ids(tuple(message.role for message in messages))
         ids = list(around[0])
         for message, after in zip(messages, around[1:], strict=True):
-            ids += _ids(self._content, message.content)
+            ids += self._content_ids(message)
             ids += after
         return ids
+
+    def _content_ids(self, message: Message) -> list[int]:
+        """Ids of a content; of what the message knows, only the ends are encoded."""
+        text = message.content
+        ids: list[int] = []
+        done = 0
+        for known in message.known if self._takes_known_ids else ():
+            at = text.find(known.text, done)
+            part = inner(known, self._bytes_of_id) if at >= 0 else None
+            if part is None or self._meets_sentence(text, at + part.start, at + part.end):
+                continue
+            ids += _ids(self._content, text[done : at + part.start])
+            ids += part.ids
+            done = at + part.end
+        return ids + _ids(self._content, text[done:])
+
+    @cached_property
+    def _takes_known_ids(self) -> bool:
+        normalizer = self._spec.get("normalizer")
+        # Sentences are looked for in the normalized text: it would have to be made first.
+        plain = normalizer is None or (normalizer == {"type": "NFC"} and not self._sentences)
+        return plain and self.splits_at_cuts
+
+    def _meets_sentence(self, text: str, start: int, end: int) -> bool:
+        """Whether a token that is a sentence overlaps or touches characters [start, end)."""
+        return any(
+            text.find(sentence, max(start - len(sentence), 0), end + len(sentence)) >= 0
+            for sentence in self._sentences
+        )
 
     def _template_ids(self, roles: tuple[str, ...]) -> list[list[int]]:
         """Ids of what the template writes before, between and after messages of these roles.
@@ -212,14 +237,16 @@ class Tokenizer:
     def _content(self) -> Backend:
         """Parses added tokens that are sentences (the pocket's fixed prompt texts), and no
         control token: for messages, which hold a fixed prompt and a document."""
-        sentences = [
-            t
-            for t in self._spec.get("added_tokens", [])
-            if not t["special"] and any(c.isspace() for c in t["content"])
-        ]
-        if not sentences:
+        if not self._sentences:
             return self._document
-        return Backend.from_str(json.dumps({**self._spec, "added_tokens": sentences}))
+        added = [t for t in self._spec["added_tokens"] if t["content"] in self._sentences]
+        return Backend.from_str(json.dumps({**self._spec, "added_tokens": added}))
+
+    @cached_property
+    def _sentences(self) -> frozenset[str]:
+        added = self._spec.get("added_tokens", [])
+        texts = (t["content"] for t in added if not t["special"])
+        return frozenset(text for text in texts if any(c.isspace() for c in text))
 
     @cached_property
     def _bytes_of_id(self) -> dict[int, bytes]:
@@ -235,44 +262,6 @@ class Tokenizer:
 def _ids(backend: Backend, text: str) -> list[int]:
     # encode_batch_fast leaves out the offsets, a third of the time of encode.
     return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
-
-
-def _is_cut(text: str, p: int) -> bool:
-    return _is_space_cut(text, p) or _is_newline_cut(text, p)
-
-
-def _is_space_cut(text: str, p: int) -> bool:
-    return text[p] == " " and not text[p - 1].isspace()
-
-
-def _is_newline_cut(text: str, p: int) -> bool:
-    # A slash after a newline joins it in o200k's rules.
-    alone = p > 1 and text[p - 1] == "\n" and not text[p - 2].isspace()
-    return alone and not text[p].isspace() and text[p] != "/"
-
-
-def _last_safe_cut(text: str, start: int, end: int) -> int | None:
-    """The last place to cut in (start, end), at a space if there is one."""
-    p = text.rfind(" ", start + 1, end)
-    while p > start:
-        if _is_space_cut(text, p):
-            return p
-        p = text.rfind(" ", start + 1, p)
-    p = text.rfind("\n", start, end - 1)
-    while p >= start:
-        if p + 1 > start and _is_newline_cut(text, p + 1):
-            return p + 1
-        p = text.rfind("\n", start, p)
-    return None
-
-
-def _first_safe_cut(text: str, start: int) -> int | None:
-    """The first place to cut from `start` on."""
-    for match in _CUT_CANDIDATE.finditer(text, max(start - 1, 0)):
-        p = match.start() + 1
-        if p > start and _is_cut(text, p):
-            return p
-    return None
 
 
 def _byte_level_alphabet() -> dict[int, str]:

@@ -30,11 +30,22 @@ AnswerForm = Literal["therefore", "boxed"]
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """A text whose ids are known, as a stretch of the tokenization of a longer one. Its ends may
+    cut a word, and its ids' ends a character too."""
+
+    text: str
+    ids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message, as OpenAI's API has it."""
+    """One chat message, as OpenAI's API has it. `known` stand in `content` word for word, in
+    this order, and spare encoding them again; they change no id."""
 
     role: Literal["system", "user", "assistant"]
     content: str
+    known: Sequence[Known] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
