@@ -11,7 +11,7 @@ from agents.gru_mem import GruMem
 from agents.memagent import MemAgent
 from baselines.full_context import FullContext
 from core.errors import UsageError
-from core.methods import label_of, prompts_hash, settings_type
+from core.methods import prompts_hash, settings_type
 from core.names import base_of, not_known
 from core.outside import is_outside, load_outside
 from core.tokens import Tokenizer
@@ -52,12 +52,12 @@ def make_method(name: str, tokenizer: Tokenizer, settings: Mapping[str, Any]) ->
 
 
 def described(name: str) -> dict[str, Json]:
-    """What a run keeps of a method, so that reports need no class: `label`; `base`, the name
-    without settings; `colours`, maybe none; `is_agent`; and the hash of its prompts."""
+    """What a run keeps of a method, so that reports need no class: how it is called and drawn
+    (see core/methods.py), and the hash of its prompts."""
     method = find_method(name)
     return {
-        "label": label_of(method, name),
-        "base": base_of(name),
+        "label": str(getattr(method, "label", method.__name__)),
+        "variants": dict(getattr(method, "variants", {})),
         "colours": list(getattr(method, "colours", ())),
         "is_agent": bool(getattr(method, "is_agent", True)),
         "prompts": prompts_hash(method),

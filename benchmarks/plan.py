@@ -130,11 +130,11 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
 def _settings(plan: Plan, overrides: Overrides) -> dict[str, Json]:
     """All that decides the results of a run.
 
-    `methods`: name as in the cells -> {label, base, colours, is_agent, prompts}, see
+    `methods`: name without settings -> {label, variants, colours, is_agent, prompts}, see
     benchmarks/methods.py. `tasks`: name -> {metric, parameters}. `outside`: files that the user
     brought along, as they were named -> SHA-256.
     """
-    methods = dict.fromkeys(cell.method for cell in plan.cells)
+    methods = dict.fromkeys(base_of(cell.method) for cell in plan.cells)
     brought = {
         base_of(name).partition(":")[0] for name in (*methods, *plan.tasks) if is_outside(name)
     }

@@ -60,14 +60,6 @@ def method_settings(method: type, name: str, *layers: Mapping[str, Any]) -> dict
     return settings
 
 
-def label_of(method: type, name: str) -> str:
-    """`gru_mem@exit_gate=false` -> `GRU-Mem w/o EG`."""
-    variants = getattr(method, "variants", {})
-    given = [f"{key}={value}" for key, value in parse_name(name).settings.items()]
-    words = ", ".join(variants.get(one.lower(), one) for one in given)
-    return f"{getattr(method, 'label', method.__name__)} {words}".rstrip()
-
-
 def prompts_hash(method: type) -> str:
     """SHA-256 of a method's fixed texts, in hex."""
     return hashlib.sha256(json.dumps(getattr(method, "prompts", ())).encode()).hexdigest()

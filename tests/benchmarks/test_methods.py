@@ -80,17 +80,16 @@ def test_a_method_whose_settings_are_no_dataclass_is_told(hints: str, tmp_path: 
 
 
 def test_a_run_keeps_how_a_method_is_called_and_drawn() -> None:
-    assert described("gru_mem@exit_gate=False") == {
-        "label": "GRU-Mem w/o EG",
-        "base": "gru_mem",
+    assert described("gru_mem") == {
+        "label": "GRU-Mem",
+        "variants": {"exit_gate=false": "w/o EG", "exit_gate=true": "w/ EG"},
         "colours": ["#009E73", "#117733", "#88CC66"],
         "is_agent": True,
         "prompts": prompts_hash(GruMem),
     }
-    assert described("memagent@chunk_tokens=9")["label"] == "MemAgent chunk_tokens=9"
     assert described("full_context")["is_agent"] is False
-    mine = described(f"{MINE}:MyAgent@chunk_tokens=9")
-    assert (mine["label"], mine["base"]) == ("MyAgent chunk_tokens=9", f"{MINE}:MyAgent")
+    mine = described(f"{MINE}:MyAgent")
+    assert (mine["label"], mine["colours"], mine["is_agent"]) == ("MyAgent", [], True)
 
 
 def test_another_prompt_is_another_hash() -> None:

@@ -272,12 +272,15 @@ def test_budgets_that_do_not_fit_the_window_with_prompt_and_template_are_refused
 def test_settings_say_what_made_the_prompts_and_the_samples(tmp_path: Path) -> None:
     mine = tmp_path / "agent.py"
     shutil.copyfile(Path(__file__).with_name("my_agent.py"), mine)
-    given = Overrides(methods=("memagent", f"{mine}:MyAgent"), models=("pocket-base",), **ONE)
+    given = Overrides(
+        methods=("memagent", f"{mine}:MyAgent@chunk_tokens=99"), models=("pocket-base",), **ONE
+    )
     settings = make_plan(load_suite("pocket"), given, None).settings
     assert settings["generation"] == GENERATION
     assert {"words", "forms of fiction"} <= settings["data"].keys()  # type: ignore[union-attr]
-    methods = settings["methods"]
-    assert [m["label"] for m in methods.values()] == ["MemAgent", "MyAgent"]  # type: ignore[union-attr]
+    kept = settings["methods"]
+    assert [*kept] == ["memagent", f"{mine}:MyAgent"]  # type: ignore[misc]
+    assert [m["label"] for m in kept.values()] == ["MemAgent", "MyAgent"]  # type: ignore[union-attr]
     assert settings["outside"] == {str(mine): file_hash(mine)}
     mine.write_text(mine.read_text() + "# changed\n")
     changed = make_plan(load_suite("pocket"), given, None).settings
