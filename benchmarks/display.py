@@ -38,7 +38,6 @@ class SweepDisplay:
     def __init__(self, counts: Counts, console: Console | None = None) -> None:
         self.counts = counts
         self._console = console or Console(stderr=True)
-        self._model = ""
         self._bar = Progress(
             *(TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()),
             console=self._console,
@@ -61,12 +60,18 @@ class SweepDisplay:
         self._bar.stop()
         self._console.print(self.line(), highlight=False, soft_wrap=True)
 
-    def model(self, name: str, place: int, of: int, owed: int) -> None:
-        """The work on a model begins, the `place`-th of `of`, with `owed` samples to run."""
-        if of == 1:
-            return
-        self._model = f"model {place}/{of} {name}  "
-        self._console.print(f"{self._model}{owed} samples owed", highlight=False, soft_wrap=True)
+    def model(self, name: str, place: str, owed: int) -> None:
+        """The work on a model begins, at `place` (`2/3`), with `owed` samples to run."""
+        if place != "1/1":
+            self.tell(f"model {place} {name}  {owed} samples owed")
+
+    def tell(self, text: str) -> None:
+        """A line of its own."""
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def again(self, *, failed: bool) -> None:
+        """A sample that had failed was tried again."""
+        self.counts.errors -= not failed
 
     def turn(self, turn: Turn) -> None:
         """A turn came from the server."""
@@ -93,7 +98,7 @@ class SweepDisplay:
         c = self.counts
         elapsed = max(time.monotonic() - c.started, 1e-6)
         return (
-            f"{self._model}cells {c.cells_done}/{c.cells}  samples {c.done}/{c.samples}  "
+            f"cells {c.cells_done}/{c.cells}  samples {c.done}/{c.samples}  "
             f"{c.turns / elapsed:.1f} turns/s  {c.tokens / elapsed:,.0f} tokens/s  "
             f"errors {c.errors}  left {self._left(elapsed)}"
         )

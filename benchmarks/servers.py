@@ -1,18 +1,21 @@
-"""Where a sweep's models answer: a pool of its own for each, or somebody's endpoint."""
+"""Where a sweep's models answer: a pool of them all, or somebody's endpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.plan import ModelPlan, Plan
-from benchmarks.sweep import Limits, Server
+from benchmarks.sweep import Answering, Answers, Limits, Server
 from serving.api.outage import Patience
 from serving.client import Client, ClientOptions
 
 ENDPOINT_CONCURRENCY = 32
+POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,47 +35,71 @@ class ServerOptions:
     outage_s: float = 600.0
 
 
-def server_for(options: ServerOptions, run_dir: Path) -> Server:
-    """The server of each model of a run. A pool's logs go to the run's folder."""
+def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
+    """The server of a run's models. A pool's logs go to the run's folder."""
 
     @contextmanager
-    def endpoint(model: ModelPlan) -> Iterator[Client]:
-        """A client of the server that the user runs."""
-        yield Client(
-            ClientOptions(
-                url=options.endpoint or "",
-                key_env=options.api_key_env,
-                plain_openai=options.plain_openai,
-                azure_api_version=options.azure_api_version,
-                connections=_concurrency(model, options),
-                reply_timeout_s=options.reply_timeout_s,
-            ),
-            patience=Patience(outage_s=options.outage_s),
-        )
+    def endpoint(work: Mapping[str, float]) -> Iterator[Answers]:
+        """The server that the user runs. Its models take turns: its load is the user's limit."""
+        turns = asyncio.Lock()
+
+        @asynccontextmanager
+        async def answers(model: ModelPlan) -> AsyncIterator[Answering]:
+            async with turns:
+                yield Answering(_endpoint_client(model, options))
+
+        yield answers
 
     @contextmanager
-    def pool(model: ModelPlan) -> Iterator[Client]:
-        """A pool of the model alone, on the whole machine, gone when the context ends."""
+    def pool(work: Mapping[str, float]) -> Iterator[Answers]:
+        """A pool of all models that owe something, gone when the context ends."""
         # Ray takes seconds to import, and an endpoint needs none of it.
         from serving.pool import Pool
 
-        if model.entry is None:
-            raise ValueError(f"model {model.name} is not in the catalogue")
-        with Pool(
-            model.entry, ray_address=options.ray_address, log_dir=run_dir / "logs"
-        ) as started:
-            yield Client(
-                ClientOptions(
-                    url=started.base_url,
-                    window_tokens=model.entry.window_tokens,
+        known = {model.served_as: model.entry for model in plan.models.values()}
+        entries = [entry for name in work if (entry := known[name]) is not None]
+        started = Pool(
+            *entries, log_dir=run_dir / "logs", work=work, ray_address=options.ray_address
+        )
+
+        @asynccontextmanager
+        async def answers(model: ModelPlan) -> AsyncIterator[Answering]:
+            # No thread that waits: it would outlast Ctrl-C.
+            while (ready := started.poll(model.served_as)) is None:  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+            try:
+                asked = ClientOptions(
+                    url=ready.base_url,
+                    window_tokens=model.entry.window_tokens if model.entry else None,
                     connections=_concurrency(model, options),
                     reply_timeout_s=options.reply_timeout_s,
-                ),
-                model.tokenizer,
-                Patience(alive=started.check),
-            )
+                )
+                patience = Patience(alive=partial(started.check, model.served_as))
+                yield Answering(Client(asked, model.tokenizer, patience), ready.cache_tokens)
+            finally:
+                started.retire(model.served_as)
+
+        try:
+            started.start()
+            yield answers
+        finally:
+            started.stop()
 
     return endpoint if options.endpoint else pool
+
+
+def _endpoint_client(model: ModelPlan, options: ServerOptions) -> Client:
+    return Client(
+        ClientOptions(
+            url=options.endpoint or "",
+            key_env=options.api_key_env,
+            plain_openai=options.plain_openai,
+            azure_api_version=options.azure_api_version,
+            connections=_concurrency(model, options),
+            reply_timeout_s=options.reply_timeout_s,
+        ),
+        patience=Patience(outage_s=options.outage_s),
+    )
 
 
 def limits_of(plan: Plan, options: ServerOptions) -> dict[str, Limits]:

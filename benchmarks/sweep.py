@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -34,16 +35,30 @@ from tasks.task import Coordinates, Materials
 log = logging.getLogger(__name__)
 
 
-class Server(Protocol):
-    """Where a model answers while the context manager is open."""
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """A model that answers. `cache_tokens`: what its server holds at once, None if unknown."""
 
-    def __call__(self, model: ModelPlan) -> AbstractContextManager[Client]: ...
+    client: Client
+    cache_tokens: int | None = None
+
+
+Answers = Callable[[ModelPlan], AbstractAsyncContextManager[Answering]]
+"""Waits for a model, and gives its place to others when the context ends."""
+
+
+class Server(Protocol):
+    """Where models answer while the context manager is open. `work`: what each owes, by the name
+    that it is served as."""
+
+    def __call__(self, work: Mapping[str, float]) -> AbstractContextManager[Answers]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """`concurrency`: samples in work at once. `tokens_in_flight`: prompt and reply budget
-    of all requests at the server; None takes TOKENS_PER_REQUEST for each sample."""
+    of all requests at the server; None takes what the server says that it holds, else
+    TOKENS_PER_REQUEST for each sample."""
 
     concurrency: int
     tokens_in_flight: int | None = None
@@ -51,6 +66,13 @@ class Limits:
 
 TOKENS_PER_REQUEST = 8192
 """MemAgent's window: a pool sized for `concurrency` agents holds so many tokens for each."""
+
+
+ROUNDS_AGAIN = 2
+"""How often what failed is tried again at the end of a run."""
+MAY_PASS = frozenset({"request_failed", "timeout", "bad_reply"})
+"""Kinds of failures that say nothing of the sample: its finished turns are kept, and it is tried
+again. The others would fail again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +87,15 @@ class Job:
 def sweep(plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]) -> list[LedgerRow]:
     """Runs what is owed, and returns the ledger of the whole run.
 
-    Models run one after another, each with the whole machine (one pool for those that are the
-    same but for the sampling); the samples of a model's cells run together, the longest first,
-    so that the pool stays full to the end.
+    Models run side by side as far as the server has room; the samples of a model's cells run
+    together, the longest first, so that the pool stays full to the end. What failed is tried
+    again at the end. A model whose server does not start, or dies for good, costs its own cells,
+    which stay owed.
 
     Raises:
         SettingsChanged: the folder holds a run with other settings.
-        HarnessError: a fatal one. All finished turns are kept; the same command goes on.
+        HarnessError: a fatal one, or all models are lost. All finished turns are kept; the same
+            command goes on.
         KeyboardInterrupt: stopped by Ctrl-C or a TERM signal; likewise.
     """
     with Store.write(run_dir) as store, _term_as_interrupt():
@@ -84,62 +108,137 @@ def sweep(plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]) 
         store.begin_session(provenance(command_line()), datetime.now(UTC).isoformat("T", "seconds"))
         jobs = {name: _owed(plan, name, store) for name in plan.models}
         with SweepDisplay(_counts(plan, store, jobs)) as display:
-            for alike in _pools(plan, jobs):
-                with server(alike[0]) as client:
-                    for model in alike:
-                        owed, place = jobs[model.name], [*plan.models].index(model.name) + 1
-                        display.model(model.name, place, len(plan.models), len(owed))
-                        run = _Run(plan, model, store, display, limits[model.name])
-                        asyncio.run(run.all(owed, client))
+            runs = [
+                _Run(plan, model, store, display, limits[name], jobs[name])
+                for name, model in plan.models.items()
+                if jobs[name]
+            ]
+            if runs:
+                work: Counter[str] = Counter()
+                for run in runs:
+                    work[run.model.served_as] += round(run.work)
+                with server(work) as answers:
+                    asyncio.run(_side_by_side(runs, answers, display))
         return ledger(store)
+
+
+async def _side_by_side(runs: Sequence[_Run], answers: Answers, display: SweepDisplay) -> None:
+    """Runs all models. Raises the first one's error if all of them are lost."""
+    alike: dict[str, list[_Run]] = {}
+    for run in runs:
+        alike.setdefault(run.model.served_as, []).append(run)
+    lost: list[HarnessError] = []
+
+    async def one(name: str, place: int) -> None:
+        try:
+            await _one_server(alike[name], answers, display, f"{place}/{len(alike)}")
+        except (ServerDied, UsageError) as error:
+            lost.append(error)
+            if len(alike) > 1:
+                display.tell(f"model {name} is lost, its samples stay owed: {error}")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for place, name in enumerate(alike, 1):
+                group.create_task(one(name, place))
+    except* HarnessError as errors:
+        raise _first(errors) from None
+    if len(lost) == len(alike):
+        raise lost[0]
+
+
+async def _one_server(
+    runs: Sequence[_Run], answers: Answers, display: SweepDisplay, place: str
+) -> None:
+    """Runs the models that are the same but for the sampling, on the same replicas."""
+    first = runs[0].model
+    async with answers(first) as answering, answering.client as client:
+        await client.check(first.served_as)
+        tokens = min(run.token_limit(answering.cache_tokens) for run in runs)
+        admission = Admission(tokens)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for run in runs:
+                    display.model(run.model.name, place, len(run.jobs))
+                    group.create_task(run.all(client, admission))
+        except* HarnessError as errors:
+            raise _first(errors) from None
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 class _Run:
     """One model's part of a sweep."""
 
     def __init__(
-        self, plan: Plan, model: ModelPlan, store: Store, display: SweepDisplay, limits: Limits
+        self,
+        plan: Plan,
+        model: ModelPlan,
+        store: Store,
+        display: SweepDisplay,
+        limits: Limits,
+        jobs: list[Job],
     ) -> None:
         self.plan = plan
         self.model = model
         self.store = store
         self.display = display
         self.limits = limits
-        self.admission = Admission(
-            limits.tokens_in_flight or limits.concurrency * TOKENS_PER_REQUEST
-        )
+        self.jobs = jobs
+        self.work = sum(job.work for job in jobs)
+        self.failed: list[Job] = []
+        self.admission = Admission(limits.concurrency * TOKENS_PER_REQUEST)
         self.methods: dict[str, Method] = {
             name: make_method(name, model.tokenizer, settings)
             for name, settings in model.methods.items()
         }
 
-    async def all(self, jobs: list[Job], client: Client) -> None:
-        """Works off the jobs with `concurrency` workers; the first fatal error stops all."""
-        left = {job.cell.id: 0 for job in jobs}
-        for job in jobs:
-            left[job.cell.id] += 1
+    def token_limit(self, cache_tokens: int | None) -> int:
+        """Tokens of all requests that the server may have at once."""
+        own = self.limits.concurrency * TOKENS_PER_REQUEST
+        return self.limits.tokens_in_flight or cache_tokens or own
+
+    async def all(self, client: Client, admission: Admission) -> None:
+        """Works off the jobs, and tries those that failed again; a fatal error stops all."""
+        ask = partial(client.turn, self.model.served_as)
+        self.admission = admission
+        await self._round(self.jobs, ask, again=False)
+        for _ in range(ROUNDS_AGAIN):
+            jobs, self.failed = self.failed, []
+            if jobs:
+                await self._round(jobs, ask, again=True)
+
+    async def _round(self, jobs: list[Job], ask: Ask, *, again: bool) -> None:
+        """Runs the jobs with `concurrency` workers."""
+        left = Counter(job.cell.id for job in jobs)
         queue = iter(jobs)
-        async with client:
-            await client.check(self.model.served_as)
-            ask = partial(client.turn, self.model.served_as)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(min(self.limits.concurrency, len(jobs))):
-                        group.create_task(self._worker(queue, left, ask))
-            except* HarnessError as errors:
-                first: BaseException = errors
-                while isinstance(first, BaseExceptionGroup):
-                    first = first.exceptions[0]
-                raise first from None
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self.limits.concurrency, len(jobs))):
+                    group.create_task(self._worker(queue, left, ask, again))
+        except* HarnessError as errors:
+            raise _first(errors) from None
 
-    async def _worker(self, queue: Iterator[Job], left: dict[int, int], ask: Ask) -> None:
+    async def _worker(
+        self, queue: Iterator[Job], left: Counter[int], ask: Ask, again: bool
+    ) -> None:
         for job in queue:
-            failed = await self._one(job, ask)
+            failure = await self._one(job, ask)
+            if failure is not None and failure.kind in MAY_PASS:
+                self.failed.append(job)
             left[job.cell.id] -= 1
-            self.display.sample(job.work, failed=failed, cell_done=not left[job.cell.id])
+            if again:
+                self.display.again(failed=failure is not None)
+            else:
+                done = not left[job.cell.id]
+                self.display.sample(job.work, failed=failure is not None, cell_done=done)
 
-    async def _one(self, job: Job, ask: Ask) -> bool:
-        """Runs, scores and stores one sample; True if it failed."""
+    async def _one(self, job: Job, ask: Ask) -> Failure | None:
+        """Runs, scores and stores one sample; how it failed, if it did."""
         sample, evidence, unmade = await asyncio.to_thread(self._made, job)
         ending: Answer | Failure
         if unmade:
@@ -147,7 +246,7 @@ class _Run:
         else:
             ending, scores = await self._judged(job, sample, await self._ending(job, sample, ask))
         self.store.finish_sample(job.cell.id, sample, ending, scores, evidence)
-        return isinstance(ending, Failure)
+        return ending if isinstance(ending, Failure) else None
 
     def _made(self, job: Job) -> tuple[Sample, tuple[Placed, ...], Failure | None]:
         """The sample and where its evidence stands; or one without content, and what kept it
@@ -210,15 +309,6 @@ def _raise_if_fatal(error: Exception) -> None:
         raise error
 
 
-def _pools(plan: Plan, jobs: Mapping[str, Sequence[Job]]) -> list[list[ModelPlan]]:
-    """The models that owe samples, those together that one pool serves."""
-    pools: dict[str, list[ModelPlan]] = {}
-    for model in plan.models.values():
-        if jobs[model.name]:
-            pools.setdefault(model.served_as, []).append(model)
-    return [*pools.values()]
-
-
 def _owed(plan: Plan, model: str, store: Store) -> list[Job]:
     """The model's samples that have not ended well, the longest first."""
     done = store.done()
@@ -253,10 +343,14 @@ def _counts(plan: Plan, store: Store, jobs: dict[str, list[Job]]) -> Counts:
 
 @contextmanager
 def _term_as_interrupt() -> Iterator[None]:
-    """A TERM signal stops a sweep the way Ctrl-C does."""
+    """A TERM signal, as Slurm and Kubernetes send it, stops a sweep the way Ctrl-C does; also
+    where Ctrl-C itself is ignored, as in a script's background."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
-        signal.raise_signal(signal.SIGINT)
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler):
+            raise KeyboardInterrupt
+        handler(signal.SIGINT, frame)
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:

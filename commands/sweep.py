@@ -124,7 +124,7 @@ def sweep(arguments: argparse.Namespace) -> int:
         reply_timeout_s=arguments.reply_timeout,
         outage_s=arguments.outage,
     )
-    rows = run_sweep(plan, run_dir, server_for(options, run_dir), limits_of(plan, options))
+    rows = run_sweep(plan, run_dir, server_for(plan, options, run_dir), limits_of(plan, options))
     _print_ledger(rows)
     print(f"\nstore   {run_dir / 'run.sqlite'}\nnext    python run.py report {run_dir}")
     return INCOMPLETE if any(row.errors or row.owed for row in rows) else DONE

@@ -35,17 +35,20 @@ from serving.weights import WeightsCommand
 DEADLINE_S = 900.0
 """Time for a pool to be ready. Reading a 32B model takes minutes, the pocket under one."""
 STOP_S = 40.0
+POLL_S = 0.2
 GRACE_S = 30.0
 SERVE_LOGS = REPOSITORY / "results" / "serve" / "logs"
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A model that answers. `base_url` ends in /v1; `kind` is GPU or CPU."""
+    """A model that answers. `base_url` ends in /v1; `kind` is GPU or CPU. `cache_tokens`: what the
+    key-value caches of all its replicas hold, None where they do not tell."""
 
     base_url: str
     replicas: int
     kind: str
+    cache_tokens: int | None = None
 
 
 @dataclass(slots=True)
@@ -150,21 +153,26 @@ class Pool:
                 the log that tells why.
             UsageError: the model does not fit this machine.
         """
+        with self._changed:
+            while (ready := self.poll(model)) is None:
+                self._changed.wait(timeout=POLL_S)
+            return ready
+
+    def poll(self, model: str | None = None) -> Ready | None:
+        """As `wait`, without waiting: None while the model does not answer yet."""
         name = model or self.entry.name
         with self._changed:
-            while True:
-                self._raise_lost(name)
-                if ready := self._models[name].ready:
-                    return ready
-                # A pool that lives tells of itself; a model may wait for others for days.
-                left_s = self._heard + self._deadline_s + GRACE_S - time.monotonic()
-                waits = any(state.ready for state in self._models.values())
-                if left_s <= 0 and not waits:
-                    raise ServerDied(
-                        f"the pool of {name} hung for {self._deadline_s + GRACE_S:g} s. "
-                        + account_of(self._folder, self.log_file)
-                    )
-                self._changed.wait(timeout=max(left_s, 1.0) if waits else left_s)
+            self._raise_lost(name)
+            state = self._models[name]
+            silent_s = time.monotonic() - self._heard
+            # A pool that lives tells of itself; a model may wait for others for days.
+            waits = any(other.ready for other in self._models.values())
+            if state.ready is None and not waits and silent_s > self._deadline_s + GRACE_S:
+                raise ServerDied(
+                    f"the pool of {name} hung for {self._deadline_s + GRACE_S:g} s. "
+                    + account_of(self._folder, self.log_file)
+                )
+            return state.ready
 
     def check(self, model: str | None = None) -> None:
         """Raises what ended the pool, or lost the model, since it was ready; its text holds the
@@ -332,7 +340,7 @@ class Pool:
                 model.wanted = count
                 self._report(f"pool: starting {count} {kind} replica(s) of {name}")
             case {"state": "ready", "model": name, "base_url": url, **rest} if model:
-                model.ready = Ready(url, rest["replicas"], rest["kind"])
+                model.ready = Ready(url, rest["replicas"], rest["kind"], rest.get("cache_tokens"))
                 model.running = rest["replicas"]
                 self._report(f"pool: {name} answers at {url} ({seconds:.0f} s)")
             case {"state": "replicas", "model": name, "running": running} if model:

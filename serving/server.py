@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ConfigDict
 
 from core.errors import HarnessError, ServerDied, UsageError
-from serving import cluster
+from serving import cluster, replicas
 from serving.app import LOOPBACK, build_application
 from serving.catalogue import ModelEntry
 from serving.leftovers import account_of, clear_away
@@ -42,6 +42,9 @@ ANSWER_S = 120.0
 """How long a model that came up may answer with errors, at least: Serve notices a dead engine
 and puts another in its place in about a minute."""
 ASK_S = 30.0
+PULSE_PERIOD_S = 30.0
+FROZEN_S = 180.0
+"""How long an engine may be silent: several of the longest steps, a million tokens' prefill."""
 
 
 class ServerSpec(BaseModel):
@@ -86,6 +89,7 @@ class Served:
     answers: int = 0
     ready: bool = False
     bad_since: float | None = None
+    next_pulse: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +340,7 @@ class _Pool:
                 base_url=served.base_url,
                 replicas=served.layout.replicas,
                 kind="GPU" if served.layout.on_gpu else "CPU",
+                cache_tokens=replicas.cache_tokens(served.app),
             )
 
     def _watch(self, served: Served, status: Status) -> None:
@@ -343,6 +348,8 @@ class _Pool:
         if status.running != served.running:
             served.running = status.running
             self.say(state="replicas", model=name, running=status.running)
+        if status.running:
+            self._feel_pulse(served)
         if status.status == "RUNNING" and status.running >= whole:
             served.bad_since = None
             return
@@ -354,6 +361,18 @@ class _Pool:
                 f"model {name} stopped running ({status.status}): {_last_line(status.message)}\n"
                 f"{self.account()}"
             )
+
+    def _feel_pulse(self, served: Served) -> None:
+        """Ends replicas whose engine stands still, and with it all requests that they hold."""
+        now = time.monotonic()
+        if now < served.next_pulse:
+            return
+        served.next_pulse = now + PULSE_PERIOD_S
+        for name, seconds in replicas.unanswered_s(served.app).items():
+            if seconds > FROZEN_S:
+                text = f"a replica of {served.entry.name} stood still for {seconds:.0f} s; ended"
+                self.say(state="note", text=text)
+                replicas.kill(name)
 
     # -- commands ----------------------------------------------------------------------------
 

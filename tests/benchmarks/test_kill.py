@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,6 +170,28 @@ def test_ctrl_c_leaves_a_run_that_goes_on(
     while len(server.asked) < 8:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 1
+    known, before = stored_requests(out), len(server.asked)
+    assert known
+    assert start(command, out).wait(timeout=120) == 0
+    assert not known & set(server.asked[before:])
+
+
+@pytest.mark.parametrize("inherited", [signal.default_int_handler, signal.SIG_IGN])
+def test_a_term_signal_leaves_a_run_that_goes_on(
+    tmp_path: Path, command: list[str], server: ReaderServer, inherited: Any
+) -> None:
+    """As Slurm and Kubernetes send it; also to a job in a script's background, which inherits
+    Ctrl-C as ignored."""
+    out = tmp_path / "stopped"
+    usual = signal.signal(signal.SIGINT, inherited)
+    try:
+        process = start(command, out)
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    while len(server.asked) < 8:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 1
     known, before = stored_requests(out), len(server.asked)
     assert known

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +16,7 @@ from benchmarks.ledger import LedgerRow
 from benchmarks.methods import find_method
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.store import Cell, Store
-from benchmarks.sweep import Limits, sweep
+from benchmarks.sweep import ROUNDS_AGAIN, Answering, Limits, Server, sweep
 from core.errors import RequestTimeout, ServerDied, SettingsChanged
 from core.methods import method_settings
 from core.tokens import Tokenizer
@@ -86,40 +86,70 @@ def plan_of(tokenizer: Tokenizer, samples: int = 3, seed: int | None = 5, task: 
 
 
 def run(plan: Plan, run_dir: Path, reader: Reader) -> list[LedgerRow]:
+    return sweep(plan, run_dir, served_by({"m": reader}), {"m": Limits(concurrency=2)})
+
+
+def served_by(readers: dict[str, Reader | ServerDied]) -> Server:
+    """A server of scripted models; an error is what one of them ends in before it answers."""
+
+    @asynccontextmanager
+    async def answers(model: ModelPlan) -> AsyncIterator[Answering]:
+        reader = readers[model.name]
+        if isinstance(reader, ServerDied):
+            raise reader
+        client: Any = reader
+        yield Answering(client)
+
     @contextmanager
-    def server(model: ModelPlan) -> Iterator[Any]:
-        yield reader
+    def server(work: Mapping[str, float]) -> Iterator[Any]:
+        assert all(owed > 0 for owed in work.values())
+        yield answers
 
-    return sweep(plan, run_dir, server, {"m": Limits(concurrency=2)})
+    return server
 
 
-def test_models_run_one_after_another_and_a_stop_between_them_loses_nothing(
-    tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def two_models(tokenizer: Tokenizer) -> tuple[Plan, dict[str, Limits]]:
     one = plan_of(tokenizer)
     other = tuple(replace(c, id=c.id + len(one.cells), model="n") for c in one.cells)
     models = {"m": one.models["m"], "n": replace(one.models["m"], name="n", served_as="n")}
     plan = replace(one, cells=one.cells + other, models=models)
-    served: list[str] = []
-    broken = {"n"}
+    return plan, {name: Limits(concurrency=2) for name in models}
 
-    @contextmanager
-    def server(model: ModelPlan) -> Iterator[Any]:
-        served.append(model.name)
-        if model.name in broken:
-            raise ServerDied("did not start")
-        yield Reader()
 
-    limits = {name: Limits(concurrency=2) for name in models}
-    with pytest.raises(ServerDied):
-        sweep(plan, tmp_path, server, limits)
-    broken.clear()
-    rows = sweep(plan, tmp_path, server, limits)
-    assert served == ["m", "n", "n"]
-    assert [row.cell.model for row in rows] == ["m"] * 3 + ["n"] * 3
+def test_a_model_that_does_not_start_costs_its_own_cells(
+    tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, limits = two_models(tokenizer)
+    broken = ServerDied("no memory: the end of its log")
+    rows = sweep(plan, tmp_path, served_by({"m": Reader(), "n": broken}), limits)
+    assert [row.owed for row in rows] == [0, 0, 0, 3, 3, 3]
+    said = capsys.readouterr().err
+    assert "model n is lost, its samples stay owed: no memory: the end of its log" in said
+
+    with pytest.raises(ServerDied, match="the end of its log"):  # nothing else is left to run
+        sweep(plan, tmp_path, served_by({"n": broken}), limits)
+    rows = sweep(plan, tmp_path, served_by({"n": Reader()}), limits)
     assert all(row.owed == 0 for row in rows)
     assert [row.scores for row in rows[:3]] == [row.scores for row in rows[3:]]
-    assert "model 2/2 n  9 samples owed" in capsys.readouterr().err
+
+
+def test_models_run_side_by_side_and_one_that_dies_leaves_the_other(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    plan, limits = two_models(tokenizer)
+    order: list[str] = []
+
+    def dies(number: int) -> None:
+        order.append("n")
+        if number == 9:
+            raise ServerDied("gone for good")
+
+    healthy = Reader(lambda number: order.append("m"))
+    rows = sweep(plan, tmp_path, served_by({"m": healthy, "n": Reader(dies)}), limits)
+    assert sum(row.owed for row in rows[:3]) == 0
+    assert sum(row.owed for row in rows[3:]) > 0
+    assert "m" in order[: order.index("n") + 4]  # neither waits for the other's end
+    assert order.index("n") < 4
 
 
 def test_models_that_differ_in_sampling_only_share_a_pool(
@@ -228,7 +258,7 @@ def test_a_run_goes_on_when_a_suite_names_its_cells_in_another_order(
     assert results(tmp_path / "run") == results(tmp_path / "whole")
 
 
-def test_a_failed_sample_scores_zero_is_counted_and_owed_again(
+def test_a_failed_sample_is_tried_again_at_the_end_from_the_turn_that_failed(
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     failures: list[int] = []
@@ -238,12 +268,30 @@ def test_a_failed_sample_scores_zero_is_counted_and_owed_again(
             failures.append(number)
             raise RequestTimeout("late")
 
-    rows = run(plan_of(tokenizer), tmp_path, Reader(late_twice))
-    assert sum((row.errors for row in rows), Counter()) == {"timeout": 2}
+    reader = Reader(late_twice)
+    rows = run(plan_of(tokenizer), tmp_path, reader)
+    assert len(failures) == 2
+    assert all(not row.errors and not row.owed for row in rows)
+    assert max(Counter(reader.asked).values()) == 1
+
+
+def test_a_failed_sample_scores_zero_is_counted_and_owed_again(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    tries: list[int] = []
+
+    def late(number: int) -> None:
+        if number >= 30:
+            tries.append(number)
+            raise RequestTimeout("late")
+
+    rows = run(plan_of(tokenizer), tmp_path, Reader(late))
+    errors = sum((row.errors for row in rows), Counter())
+    assert errors == {"timeout": len(tries) // (1 + ROUNDS_AGAIN)}
     for row in rows:
         assert row.attempted == row.ok + row.errors.total() == row.cell.samples
         if row.errors and row.cell.method == "memagent":
-            assert row.scores["strict"] == pytest.approx(1 - row.errors.total() / 3)
+            assert row.scores.get("strict", 0.0) == pytest.approx(1 - row.errors.total() / 3)
     healed = run(plan_of(tokenizer), tmp_path, Reader())
     assert all(not row.errors for row in healed)
 

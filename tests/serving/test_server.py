@@ -119,6 +119,7 @@ def test_a_model_that_dies_for_good_is_given_up_and_the_pool_goes_on(
     states: list[dict[str, Any]] = []
     deleted: list[str] = []
     monkeypatch.setattr(server, "_delete", deleted.append)
+    monkeypatch.setattr(server.replicas, "unanswered_s", lambda app: {})
     pool = make_pool(served_model, tmp_path, states)
     pool.waiting.clear()
     served = Served(served_model, "app", Layout(2, on_gpu=False), "", 0.0, 600.0, 2, ready=True)
@@ -137,3 +138,23 @@ def test_a_model_that_dies_for_good_is_given_up_and_the_pool_goes_on(
     assert "stopped running (UNHEALTHY): ValueError: no" in states[-1]["text"]
     assert deleted == ["app"]
     assert not pool.served
+
+
+def test_a_replica_whose_engine_stands_still_is_ended(
+    served_model: ModelEntry, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[str] = []
+    silent = {"a": 0.0, "b": server.FROZEN_S - 1}
+    monkeypatch.setattr(server.replicas, "unanswered_s", lambda app: silent)
+    monkeypatch.setattr(server.replicas, "kill", killed.append)
+    pool = make_pool(served_model, tmp_path, [])
+    served = Served(served_model, "app", Layout(2, on_gpu=False), "", 0.0, 600.0, 2, ready=True)
+
+    pool._watch(served, Status("RUNNING", 2, ""))
+    assert not killed
+    silent["b"] = server.FROZEN_S + 1
+    pool._watch(served, Status("RUNNING", 2, ""))  # asked a moment ago
+    assert not killed
+    clock.sleep(server.PULSE_PERIOD_S)
+    pool._watch(served, Status("RUNNING", 2, ""))
+    assert killed == ["b"]
