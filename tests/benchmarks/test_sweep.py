@@ -94,7 +94,7 @@ def served_by(readers: dict[str, Reader | ServerDied]) -> Server:
 
     @asynccontextmanager
     async def answers(model: ModelPlan) -> AsyncIterator[Answering]:
-        reader = readers[model.name]
+        reader = readers[model.served_as]
         if isinstance(reader, ServerDied):
             raise reader
         client: Any = reader
@@ -162,19 +162,13 @@ def test_models_that_differ_in_sampling_only_share_a_pool(
         cool = Sampling(temperature=0.0, seed=5)
         models[name] = replace(model, sampling=cool) if served_as == "m" else model
         cells += [replace(c, id=len(cells) + c.id, model=name) for c in one.cells]
-    served: list[tuple[str, Reader]] = []
-
-    @contextmanager
-    def server(model: ModelPlan) -> Iterator[Any]:
-        served.append((model.name, Reader()))
-        yield served[-1][1]
-
+    m, n = Reader(), Reader()
     limits = {name: Limits(concurrency=2) for name in models}
-    rows = sweep(replace(one, cells=tuple(cells), models=models), tmp_path, server, limits)
+    plan = replace(one, cells=tuple(cells), models=models)
+    rows = sweep(plan, tmp_path, served_by({"m": m, "n": n}), limits)
     assert all(row.ok == row.cell.samples for row in rows)
-    assert [name for name, _ in served] == ["m", "n"]
-    assert [reader.models for _, reader in served] == [{"m"}, {"n"}]
-    assert [reader.temperatures for _, reader in served] == [{0.0, 0.7}, {0.7}]
+    assert [m.models, n.models] == [{"m"}, {"n"}]
+    assert [m.temperatures, n.temperatures] == [{0.0, 0.7}, {0.7}]
 
 
 def results(run_dir: Path) -> list[tuple[Any, ...]]:
