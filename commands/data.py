@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from commands.flags import DONE, add_tokenizer, numbers
+from commands.flags import DONE, numbers
 
 CORPUS_NAMES = (
     "hotpotqa", "hotpotqa_train", "squad", "longbench", "published", "essays", "words",
 )  # fmt: skip
 
-COUNTED_NAMES = ("hotpotqa", "hotpotqa_train", "squad", "words")
-
 
 def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `data status`, `data fetch` and `data count`."""
+    """Adds `data status` and `data fetch`."""
     data = commands.add_parser("data", help="the public corpora: what is there, get the rest")
     kinds = data.add_subparsers(title="what to do", required=True, metavar="WHAT")
     add = kinds.add_parser(
@@ -49,20 +47,6 @@ def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     add.set_defaults(command=data_fetch)
 
-    add = kinds.add_parser(
-        "count",
-        help="count tokens ahead of a sweep",
-        description="Counts the tokens of every document and English word of the named corpora, "
-        "or of all that are there, and keeps the counts in the user's cache folder. Without it a "
-        "sweep counts what it draws, the first time.",
-    )
-    add.add_argument(
-        "names", nargs="*", metavar="CORPUS", help=f"{', '.join(COUNTED_NAMES)}; default: all"
-    )
-    _add_folder(add)
-    add_tokenizer(add)
-    add.set_defaults(command=data_count)
-
 
 def _add_folder(add: argparse.ArgumentParser) -> None:
     add.add_argument(
@@ -89,18 +73,4 @@ def data_fetch(arguments: argparse.Namespace) -> int:
     choices = Choices(arguments.essay_urls, documents, lambda line: print(line, flush=True))
     fetch(arguments.names or tuple(CORPORA), arguments.data, Web(), choices)
     print(f"data    {arguments.data}\nnext    python run.py data status --data {arguments.data}")
-    return DONE
-
-
-def data_count(arguments: argparse.Namespace) -> int:
-    """run.py data count"""
-    from core.tokens import Tokenizer
-    from tasks.corpora.counting import count_ahead
-    from tasks.corpora.read import Corpora
-    from tasks.haystack.remembered import cache_folder
-
-    tokenizer = Tokenizer.load(arguments.tokenizer)
-    for line in count_ahead(arguments.names, Corpora(arguments.data), tokenizer):
-        print(line, flush=True)
-    print(f"counts  {cache_folder()}")
     return DONE

@@ -78,7 +78,7 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _add_cell(add: argparse.ArgumentParser) -> None:
-    add.add_argument("task", metavar="TASK", help="a name from `run.py tasks`")
+    add.add_argument("task", metavar="TASK", help="a name from `run.py tasks`, or FILE.py:NAME")
     add.add_argument(
         "--length",
         type=at_least(0),
@@ -145,20 +145,18 @@ def export(arguments: argparse.Namespace) -> int:
     from core.tokens import Tokenizer
     from tasks.corpora.read import Corpora
     from tasks.output.export import export_samples
-    from tasks.output.progress import Progress
+    from tasks.output.progress import SamplesProgress
     from tasks.registry import find_task
     from tasks.task import Coordinates, Materials
 
     task = find_task(_at_depth(arguments.task, arguments.depth))
     tokenizer = Tokenizer.load(arguments.tokenizer)
-    corpora = Corpora(arguments.data)
-    progress = Progress({task.name: (arguments.samples, arguments.length)})
+    materials = Materials(tokenizer, Corpora(arguments.data))
+    progress = SamplesProgress({task.name: (arguments.samples, arguments.length)})
 
     def samples() -> Iterator[Sample]:
         for index in range(arguments.samples):
-            yield task.sample(
-                Coordinates(index, arguments.length, arguments.seed), Materials(tokenizer, corpora)
-            )
+            yield task.sample(Coordinates(index, arguments.length, arguments.seed), materials)
             progress.made(task.name, index + 1)
 
     count = export_samples(
@@ -172,9 +170,9 @@ def export(arguments: argparse.Namespace) -> int:
 def generate(arguments: argparse.Namespace) -> int:
     """run.py tasks generate"""
     from benchmarks.suite import load_suite
-    from tasks.output.generate import Cell, Making
+    from tasks.output.generate import CellFile, Making
     from tasks.output.generate import generate as make
-    from tasks.output.progress import Progress
+    from tasks.output.progress import SamplesProgress
 
     suite = load_suite(arguments.suite)
     samples: dict[tuple[str, int], int] = {}
@@ -185,13 +183,13 @@ def generate(arguments: argparse.Namespace) -> int:
                 most = max(samples.get((task, length), 0), arguments.samples or block.samples)
                 samples[task, length] = most
     cells = [
-        Cell(_at_depth(task, arguments.depth), length, count)
+        CellFile(_at_depth(task, arguments.depth), length, count)
         for (task, length), count in samples.items()
         if task in (arguments.tasks or (task,)) and length in (arguments.lengths or (length,))
     ]
     if not cells:
         raise UsageError(f"suite {suite.name}: no cell has one of these tasks and lengths")
-    progress = Progress({cell.name: (cell.samples, cell.length) for cell in cells})
+    progress = SamplesProgress({cell.name: (cell.samples, cell.length) for cell in cells})
     seed = suite.seed if arguments.seed is None else arguments.seed
     started = time.monotonic()
     count, tokens = make(

@@ -103,12 +103,34 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class RulerPrompt:
+    """RULER's whole prompt: `before`, the context, `after`, and what the reply begins with."""
+
+    before: str
+    after: str
+    answer_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a task counted: tokens of the context (without outer white space) and of RULER's
+    whole prompt, and how many units (lines, words, documents) the haystack has."""
+
+    context_tokens: int
+    prompt_tokens: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """A problem with its gold.
 
     `id` is a content hash of (task, parameters, seed, index): the key for resume, and for
     pairing methods on the same question. `index` counts the samples of a cell from 0.
-    `meta` holds what the task wants reported (keys, number of documents, tokens, ...).
+    `prompt` and `sizes` are None where RULER has no prompt for the task, and where samples are
+    given and nothing was counted. `source_index`: the question's number in the file that it is
+    from, where that is not `index`. `meta` holds what else the task wants reported (keys, depths,
+    ...); no code reads it.
     """
 
     id: str
@@ -119,6 +141,9 @@ class Sample:
     match: Match
     evidence: tuple[Evidence, ...] = ()
     meta: Mapping[str, Json] = field(default_factory=dict)
+    prompt: RulerPrompt | None = None
+    sizes: Sizes | None = None
+    source_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

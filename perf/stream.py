@@ -116,8 +116,8 @@ def _measure(arguments: argparse.Namespace) -> None:
         "seconds": time.perf_counter() - started,
         "tokens": tokens,
     }
-    if tokens != sample.meta["context_tokens"]:
-        raise SystemExit(f"{name}: {tokens} tokens, expected {sample.meta['context_tokens']}")
+    if sample.sizes and tokens != sample.sizes.context_tokens:
+        raise SystemExit(f"{name}: {tokens} tokens, expected {sample.sizes.context_tokens}")
     print(json.dumps(result))
 
 

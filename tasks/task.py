@@ -13,16 +13,13 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Json, Match, Sample
 from tasks.corpora.read import Corpora
 from tasks.scoring import Scorer
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 GENERATION = 1
 """Part of every seed and id. Raise it when a change gives other bytes for the same seed."""
@@ -51,8 +48,17 @@ class Materials:
     corpora: Corpora
 
 
+class Named(Protocol):
+    """What seeds and ids are made of."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, Json]: ...
+
+
 @runtime_checkable
-class Task(Protocol):
+class Task(Named, Protocol):
     """A task makes samples of any length. Frozen: another setting is another task.
 
     `match` says how the golds count, `scorer` what an answer is worth (a method will do),
@@ -60,8 +66,6 @@ class Task(Protocol):
     `parameters` is all that shapes a sample besides (length, seed, index), as JSON.
     """
 
-    @property
-    def name(self) -> str: ...
     @property
     def summary(self) -> str: ...
     @property
@@ -72,8 +76,6 @@ class Task(Protocol):
     def scorer(self) -> Scorer: ...
     @property
     def generation_tokens(self) -> int: ...
-    @property
-    def parameters(self) -> Mapping[str, Json]: ...
 
     def __hash__(self) -> int: ...
 
@@ -92,7 +94,7 @@ class Task(Protocol):
         ...
 
 
-def parameters_of(task: DataclassInstance) -> Mapping[str, Json]:
+def parameters_of(task: Any) -> Mapping[str, Json]:
     """A task's fields but its name and summary. LATER ones are left out where they are unset,
     so that samples made before there were such settings keep their bytes and ids."""
     settings = asdict(task).items()
@@ -109,7 +111,7 @@ def check_depth(name: str, depth: float | None) -> None:
         raise UsageError(f"{name}: depth {depth}, expected 0 (the beginning) to 1 (the end)")
 
 
-def sample_rng(task: Task, at: Coordinates) -> random.Random:
+def sample_rng(task: Named, at: Coordinates) -> random.Random:
     """The sample's own random generator. It does not depend on the depth, so that a sample
     has the same needles and the same question at all depths."""
     if at.index < 0:
@@ -117,7 +119,7 @@ def sample_rng(task: Task, at: Coordinates) -> random.Random:
     return random.Random(seed_of(task.name, task.parameters, at.length, at.seed, at.index))
 
 
-def cell_seed(task: Task, at: Coordinates) -> int:
+def cell_seed(task: Named, at: Coordinates) -> int:
     """Seed of what all samples of a cell share, at all depths."""
     return seed_of(task.name, task.parameters, at.length, at.seed)
 
@@ -128,7 +130,7 @@ def seed_of(name: str, parameters: Mapping[str, Json], *numbers: int) -> int:
     return int(_digest([GENERATION, name, settings, *numbers]), 16)
 
 
-def sample_id(task: Task, at: Coordinates, sources: Mapping[str, str]) -> str:
+def sample_id(task: Named, at: Coordinates, sources: Mapping[str, str]) -> str:
     """Content hash of a sample: 64 hexadecimal digits.
 
     `sources`: name -> SHA-256 of what the bytes depend on besides (tokenizer, corpora).

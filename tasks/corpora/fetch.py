@@ -14,10 +14,6 @@ into the form of the original files, whose hosts are gone or slow.
 What is fetched is written beside its place and renamed, and its size and SHA-256 go into
 manifest.json: the same command again gets only what is missing. A file that the user put there
 is left alone.
-
-Tested without these servers: rows and files of the forms that their pages document, made by the
-tests; pages from a server on this machine; HotpotQA's form also by sending 300 real questions
-there and back. That the servers still hold these names and forms was not tried.
 """
 
 from __future__ import annotations
@@ -32,9 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import RequestFailed, UsageError
+from core.files import file_hash, whole, write_whole
+from core.names import not_known
 from tasks.corpora.essay_pages import in_reading_order, page_name, page_text
 from tasks.corpora.web import Source
-from tasks.output.export import beside
 from tasks.questions.documents import PUBLISHED_DOCUMENTS
 from tasks.questions.longbench import PROMPTS
 
@@ -47,7 +44,7 @@ MAX_GONE = 0.1
 """Share of the essays' addresses that may be gone; beyond it the text is another corpus."""
 
 QUESTIONS = {"hotpotqa": 7_405, "hotpotqa_train": 90_447, "squad": 11_873}
-"""So many has the whole file; fewer are not the corpus."""
+"""Expected number of questions; a smaller file is rejected."""
 
 Write = Callable[[Path], None]
 Say = Callable[[str], None]
@@ -88,9 +85,9 @@ def fetch(names: Sequence[str], folder: Path, web: Source, choices: Choices) -> 
         RequestFailed: some could not be had; the text says which file to put where instead.
         UsageError: an unknown name, or the folder cannot be written.
     """
-    unknown = [name for name in names if name not in CORPORA]
-    if unknown:
-        raise UsageError(f"corpus {unknown[0]!r}: there are {', '.join(CORPORA)}")
+    for name in names:
+        if name not in CORPORA:
+            raise UsageError(f"corpus {not_known(name, CORPORA)}")
     problems: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,14 +112,17 @@ def _fetch_one(wanted: Fetched, folder: Path, say: Say) -> None:
         if entry is None:
             say(f"{wanted.name}: there already, and not from here: left alone")
             return
-        if (path.stat().st_size, sha256_of(path)) == (entry.bytes, entry.sha256):
+        if (path.stat().st_size, file_hash(path)) == (entry.bytes, entry.sha256):
             say(f"{wanted.name}: complete")
             return
         say(f"{wanted.name}: is not what was fetched; fetching it again")
-    with beside(path, keep_folder=False) as partial:
-        wanted.write(partial)
-        found = Entry(partial.stat().st_size, sha256_of(partial), wanted.source)
-        partial.replace(path)
+    try:
+        with whole(path) as partial:
+            wanted.write(partial)
+    finally:
+        if not any(path.parent.iterdir()):
+            path.parent.rmdir()
+    found = Entry(path.stat().st_size, file_hash(path), wanted.source)
     _record(folder, wanted.name, found)
     say(f"{wanted.name}: {found.bytes:,} bytes, sha256 {found.sha256}")
 
@@ -149,15 +149,7 @@ def read_manifest(folder: Path) -> dict[str, Entry]:
 def _record(folder: Path, name: str, entry: Entry) -> None:
     files = {**read_manifest(folder), name: entry}
     text = json.dumps({"files": {k: asdict(files[k]) for k in sorted(files)}}, indent=1)
-    with beside(folder / MANIFEST) as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(folder / MANIFEST)
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file as it lies (packed, if it is)."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    write_whole(folder / MANIFEST, text + "\n")
 
 
 # -- the corpora ---------------------------------------------------------------------------
@@ -332,9 +324,7 @@ def _write_page(web: Source, url: str, part: Path) -> bool:
     content = web.page(url)
     if content is None:
         return False
-    with beside(part) as partial:
-        partial.write_bytes(page_text(url, content).encode("utf-8", errors="replace"))
-        partial.replace(part)
+    write_whole(part, page_text(url, content).encode("utf-8", errors="replace"))
     return True
 
 
@@ -342,7 +332,7 @@ def _words(web: Source, folder: Path, choices: Choices) -> Iterator[Fetched]:
     def write(path: Path) -> None:
         """The list as it is, if it is the one that is expected."""
         path.write_bytes(web.page(WORD_LIST) or b"")
-        if (found := sha256_of(path)) != WORD_LIST_SHA256:
+        if (found := file_hash(path)) != WORD_LIST_SHA256:
             raise RequestFailed(f"sha256 {found}, expected {WORD_LIST_SHA256}")
 
     yield Fetched("words/english_words.json", WORD_LIST, write)

@@ -92,7 +92,7 @@ class Words:
 
 
 class Corpora:
-    """Corpora of one data folder; None if the user gave no folder."""
+    """Corpora of one data folder; None if the user gave no folder. Threads may share them."""
 
     def __init__(self, data_dir: Path | None = None) -> None:
         self.data_dir = data_dir
@@ -137,7 +137,8 @@ class Corpora:
 
     def fingerprints(self) -> dict[str, str]:
         """SHA-256 of the content of each corpus that was read so far, by name."""
-        return {name: loaded.fingerprint for name, loaded in sorted(self._loaded.items())}
+        with self._lock:
+            return {name: loaded.fingerprint for name, loaded in sorted(self._loaded.items())}
 
     def read(
         self,

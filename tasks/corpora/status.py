@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 from core.errors import UsageError
-from tasks.corpora.fetch import CORPORA, Entry, read_manifest, sha256_of
+from core.files import file_hash
+from tasks.corpora.fetch import CORPORA, Entry, read_manifest
 from tasks.corpora.read import (
     FILES,
     json_items,
@@ -18,6 +19,7 @@ from tasks.corpora.read import (
     read_words,
 )
 from tasks.corpora.read import Source as TextFile
+from tasks.once import once
 from tasks.questions.documents import PUBLISHED_DOCUMENTS, DocumentQuestions
 from tasks.questions.longbench import FOLDERS as LONGBENCH_FOLDERS
 from tasks.questions.longbench import PROMPTS, read_longbench
@@ -84,10 +86,10 @@ def _about(kind: Found, path: Path, entry: Entry | None) -> Iterator[str]:
         yield f"{BLANK}NOT READABLE ({type(error).__name__}: {error})"
 
 
-@lru_cache(maxsize=32)
+@once(32)
 def _digest(path: Path) -> str:
     """data.zip is looked at once for each set in it."""
-    return sha256_of(path)
+    return file_hash(path)
 
 
 def _paths(folder: Path, kind: Found) -> Iterator[Path]:

@@ -20,23 +20,21 @@ Worked example (fiction_2hop):
 The haystack: the documents that tell the facts; near misses, which would answer the question
 with one hop replaced, or whose titles share half a name with the gold ones; and documents of
 the world at random, three and three linked as the gold ones are. All in random order. The
-question of (seed, index) is the same at every length. See `fiction_world` (facts),
-`fiction_prose` (documents) and `fiction_questions`.
+question of (seed, index) is the same at every length. See `world` (facts), `prose` (documents) and
+`questions`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from core.context import Context
 from core.errors import UsageError
-from core.types import Evidence, Json, Match, Problem, Sample
+from core.types import Evidence, Json, Match
 from tasks.fiction.names import KINDS
 from tasks.fiction.prose import (
     NumberedStories,
@@ -48,16 +46,26 @@ from tasks.fiction.prose import (
 )
 from tasks.fiction.questions import FictionQuestion, draw_question
 from tasks.fiction.world import SIZE, Ints, World, code_of, world_of
-from tasks.haystack.measure import Meter, meter, too_short
-from tasks.questions.documents import AFTER, ANSWER_PREFIX, BEFORE, INSTRUCTION, heading
+from tasks.haystack.family import Asked, Draft, Family, Filled
+from tasks.haystack.measure import Meter
+from tasks.once import once
+from tasks.questions.documents import INSTRUCTION, heading, prompt_of
 from tasks.scoring import ANY, GoldScorer
-from tasks.task import Coordinates, Materials, sample_id, sample_rng, seed_of
+from tasks.task import seed_of
 
 MOST_HOPS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Fiction:
+class AskedFiction(Asked):
+    """A question of a world."""
+
+    world: World
+    asked: FictionQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class Fiction(Family[AskedFiction]):
     """Questions of `hops` gold documents each, one of the numbers at random.
 
     `comparisons`: share of questions that compare two things; the others are chains.
@@ -93,73 +101,49 @@ class Fiction:
             raise UsageError(f"{self.name}: gold_within {self.gold_within}, expected 0 < x <= 1")
 
     @property
-    def parameters(self) -> Mapping[str, Json]:
-        return {k: v for k, v in asdict(self).items() if k not in ("name", "summary")}
+    def fills_length(self) -> bool:
+        return self.documents is None
 
-    def sample(self, at: Coordinates, materials: Materials) -> Sample:
-        """See `tasks.task.Task.sample`. Unit: a document.
+    def draw(self, draft: Draft) -> AskedFiction:
+        world = world_of(draft.at.seed)
+        shape: dict[str, Json] = {"hops": list(self.hops), "comparisons": self.comparisons}
+        rng = random.Random(seed_of("fiction", shape, 0, draft.at.seed, draft.at.index))
+        hops = rng.choice(self.hops)
+        asked = draw_question(world, rng, hops, compares=rng.random() < self.comparisons)
+        question = asked.text if self.bare_question else f"{INSTRUCTION} {asked.text}"
+        return AskedFiction(prompt_of(asked.text), question, world, asked)
+
+    def fill(self, draft: Draft, asked: AskedFiction, room: int) -> Filled:
+        """Unit: a document.
 
         Raises:
-            UsageError: besides, if `documents` is less than the gold ones, or more than the
-                world has.
+            UsageError: `documents` is less than the gold ones, or more than the world has.
         """
-        index, length, seed = at.index, at.length, at.seed
-        tokenizer = materials.tokenizer
-        rng = sample_rng(self, at)
-        world = world_of(seed)
-        question = self._question(world, seed, index)
-        measure = meter(tokenizer)
-        after = AFTER + question.text
-        around = measure.line(BEFORE) + measure.count_once(after.lstrip("\n") + ANSWER_PREFIX)
-        room = length - self.generation_tokens - around
-        chosen, tokens = self._choose(rng, world, question, room, measure)
-        if self.documents is None and tokens > room:
-            raise too_short(self.name, length, length - room + tokens, tokenizer)
-        order, places = self._arrange(rng, len(chosen), len(question.golds))
+        measure, question = draft.measure, asked.asked
+        chosen, tokens = self._choose(draft, asked, room)
+        order, places = self._arrange(draft.rng, len(chosen), len(question.golds))
         newlines = measure.line(".\n\n") - measure.count(".")
-        sources = {"tokenizer": tokenizer.fingerprint, "fiction": forms().fingerprint}
-        return Sample(
-            id=sample_id(self, at, sources),
-            task=self.name,
-            index=index,
-            problem=Problem(
-                Context(NumberedStories(chosen[order]), "\n\n"),
-                question.text if self.bare_question else f"{INSTRUCTION} {question.text}",
-            ),
+        return Filled(
+            NumberedStories(chosen[order]),
+            "\n\n",
             golds=(question.answer,),
-            match=self.match,
-            evidence=tuple(_evidence(world, question, places)),
+            tokens=tokens,
+            context_tokens=tokens - newlines,
+            units=len(order),
+            evidence=tuple(_evidence(asked.world, question, places)),
             meta={
-                "documents": len(order),
                 "gold_documents": [place + 1 for place in places],
                 "depths": [place / len(order) for place in places],
                 "kind": question.kind,
                 "hops": len(places),
-                "units": len(order),
-                "context_tokens": tokens - newlines,
-                "prompt_tokens": around + tokens,
-                "ruler_before": BEFORE,
-                "ruler_after": after,
-                "answer_prefix": ANSWER_PREFIX,
             },
+            sources={"fiction": forms().fingerprint},
         )
 
-    def _question(self, world: World, seed: int, index: int) -> FictionQuestion:
-        shape: dict[str, Json] = {"hops": list(self.hops), "comparisons": self.comparisons}
-        rng = random.Random(seed_of("fiction", shape, 0, seed, index))
-        hops = rng.choice(self.hops)
-        return draw_question(world, rng, hops, compares=rng.random() < self.comparisons)
-
-    def _choose(
-        self,
-        rng: random.Random,
-        world: World,
-        question: FictionQuestion,
-        room: int,
-        measure: Meter,
-    ) -> tuple[Outlines, int]:
+    def _choose(self, draft: Draft, asked: AskedFiction, room: int) -> tuple[Outlines, int]:
         """The documents of the haystack, the golds first, and their tokens with headings. The
         golds are always among them, the near misses as far as there is room."""
+        world, question, measure = asked.world, asked.asked, draft.measure
         golds = len(question.golds)
         wanted = self.documents
         if wanted is not None and not golds <= wanted <= SIZE:
@@ -177,7 +161,7 @@ class Fiction:
                 count = max(fitting, golds) if wanted is None else wanted
                 return stories[:count], int(sums[count - 1])
             lacking = wanted - len(codes) if wanted else (room - sums[-1]) / np.mean(tokens)
-            drawn = _distinct(codes, _draw(rng, world, int(lacking * 1.1) + 16))
+            drawn = _distinct(codes, _draw(draft.rng, world, int(lacking * 1.1) + 16))
             more = outlines(world, drawn)
             tokens = np.concatenate([tokens, story_tokens(more, measure)])
             codes, stories = np.concatenate([codes, drawn]), stories + more
@@ -222,13 +206,10 @@ def _heading_tokens(count: int, measure: Meter) -> Ints:
     return _heading_table(1 << (count - 1).bit_length(), measure)[:count]
 
 
-@lru_cache(maxsize=32)
+@once(32)
 def _heading_table(count: int, measure: Meter) -> Ints:
-    digit = measure.digit_tokens
-    if digit is None:
-        return measure.count("Document") + measure.spaced([str(k) for k in range(1, count + 1)])
-    more_digits = np.searchsorted(10 ** np.arange(1, 10), np.arange(1, count + 1), side="right")
-    return measure.count("Document 1") + digit * more_digits
+    numbers = [str(number) for number in range(1, count + 1)]
+    return measure.count("Document") + measure.spaced(numbers)
 
 
 def _evidence(world: World, question: FictionQuestion, places: list[int]) -> Iterator[Evidence]:

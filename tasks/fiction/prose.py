@@ -22,7 +22,6 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +43,9 @@ from tasks.fiction.world import (
     name_parts,
     relation_column,
 )
-from tasks.haystack.lines import LazyLines
 from tasks.haystack.measure import Meter
-from tasks.haystack.remembered import RememberedCounts
-from tasks.questions.documents import heading
+from tasks.once import once
+from tasks.questions.documents import Numbered, heading
 
 FORMS = 32
 """Ways of wording for each kind; a power of two."""
@@ -164,7 +162,7 @@ class Forms:
     fingerprint: str
 
 
-@lru_cache(maxsize=1)
+@once(1)
 def forms() -> Forms:
     """All wordings, drawn once and for all."""
     names = name_parts().texts
@@ -281,8 +279,8 @@ def sentences_of(world: World, told: Sequence[tuple[Entity, str]]) -> list[tuple
     return sentences
 
 
-class NumberedStories(LazyLines):
-    """Documents of a world, each under its number in the haystack; rendered on access."""
+class NumberedStories(Numbered):
+    """Documents of a world, rendered on access."""
 
     __slots__ = ("stories",)
 
@@ -292,14 +290,14 @@ class NumberedStories(LazyLines):
     def __len__(self) -> int:
         return len(self.stories)
 
-    def line(self, index: int) -> str:
-        return heading(index + 1) + self.stories[index : index + 1].render()[0]
+    def document(self, index: int) -> str:
+        return self.stories[index : index + 1].render()[0]
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self.stories), RENDERED):
             batch = self.stories[start : start + RENDERED].render()
             for number, story in enumerate(batch, start + 1):
-                yield f"Document {number}:\n{story}"
+                yield heading(number) + story
 
 
 # -- tokens ----------------------------------------------------------------------------------
@@ -317,7 +315,7 @@ def story_tokens(stories: Outlines, measure: Meter) -> Ints:
     return tokens
 
 
-@lru_cache(maxsize=4)
+@once(4)
 def _part_tokens(measure: Meter) -> tuple[Ints, Ints]:
     """Tokens of every part, and of all the fixed text of each row of `forms`.
 
@@ -332,11 +330,8 @@ def _part_tokens(measure: Meter) -> tuple[Ints, Ints]:
                 "Expected one that splits words and numbers from punctuation (Qwen2, Llama 3 "
                 "and GPT-2 do)."
             )
-    rows, texts = forms().rows, forms().texts
-    remembered = RememberedCounts(
-        "parts of fiction", forms().fingerprint, len(texts), measure.tokenizer
-    )
-    known = remembered.all(lambda numbers: _count_parts(measure)[numbers]).astype(np.int64)
+    rows = forms().rows
+    known = _count_parts(measure)
     return known, np.where(rows < 0, 0, known[rows]).sum(axis=1)
 
 

@@ -19,13 +19,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.fiction.names import KINDS, PHRASE_BITS, PHRASE_FIRST, PHRASES, ROOT_BITS, ROOTS, VALUES
+from tasks.once import once
 
 Ints = NDArray[np.int64]
 IntOrInts = TypeVar("IntOrInts", int, Ints)
@@ -100,7 +100,7 @@ class Parts:
     value_base: Mapping[str, int]
 
 
-@lru_cache(maxsize=1)
+@once(1)
 def name_parts() -> Parts:
     """The list, made once: ROOTS first, then each kind's phrases, then the values."""
     texts = [f" {root}" for root in ROOTS]
@@ -241,7 +241,7 @@ class World:
         return slots, mixed[:, -1]
 
 
-@lru_cache(maxsize=16)
+@once(16)
 def world_of(seed: int) -> World:
     """The world of a seed, kept between samples (some KB each)."""
     return World(seed)

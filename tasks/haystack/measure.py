@@ -1,22 +1,24 @@
-"""Token counts of haystacks by addition, without tokenizing any haystack.
+"""Token counts of haystacks by addition: units that repeat are tokenized once a process.
 
 Where a pre-tokenizer always splits, the ids of a text are the ids of its parts, one after the
 other. Every task joins its units at such places: after a newline and before anything but white
 space, or before a space that follows a visible character. So a prompt's length is the sum of
-its units' lengths, each counted once and remembered.
+its units' lengths. What repeats is counted once and remembered; what is random is tokenized in
+one pass over all of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import accumulate, chain
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import UsageError
 from core.tokens import Tokenizer
+from tasks.once import once
 
 REMEMBERED = 1 << 17
 """Texts whose count is kept, so that memory does not grow with the number of samples."""
@@ -28,22 +30,21 @@ LINE_PROBES = (".\n", "again.\n", "w\n", "7\n", ")\n\n", "a \n", "word.\n\n", "b
 SPACE_PROBES = ((".\n", " The"), ("A ", " The"), ("\n", " VAR"))
 """Places where lines that end with white space are joined by a space."""
 
+START_PROBES = ("One", "7", "(a)", '"', "\u6771", "\u0301", "-", "<|x|>", "Document")
+
 BEGINS_WITH_SPACE, HOLDS_NEWLINE = 1, 2
 """Kinds of tokens, as bits."""
 
-START_PROBES = ("One", "7", "(a)", '"', "\u6771", "\u0301", "-", "<|x|>", "Document")
-
 
 class Meter:
-    """Counts tokens of parts. One per tokenizer: `meter(tokenizer)`."""
+    """Counts tokens of parts. One per tokenizer: `meter(tokenizer)`; threads may share it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._counts: dict[str, int] = {}
         self._kinds = np.empty(0, dtype=np.int8)
+        self._growing = Lock()
         self._require_splits()
-        self.digits_together = self._digits_together()
-        self.digit_tokens = self._digit_tokens()
 
     def count(self, text: str) -> int:
         """Tokens of `text`, remembered."""
@@ -78,8 +79,7 @@ class Meter:
         A space after a visible character begins a token, and no other token begins with one.
         So no text may have outer white space, or inner white space but single spaces.
         """
-        stream = self.tokenizer.stream([" " + " ".join(texts)])
-        ids = np.fromiter(chain.from_iterable(stream), dtype=np.int64)
+        ids = self._ids(" " + " ".join(texts))
         starts = np.flatnonzero(self._kinds_of(ids) & BEGINS_WITH_SPACE)
         firsts = list(accumulate((text.count(" ") + 1 for text in texts), initial=0))[:-1]
         return np.diff(starts[firsts], append=len(ids))
@@ -87,22 +87,25 @@ class Meter:
     def lines(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """`line` of each text, all counted in one pass over them joined. Each has its one
         newline at its end, and begins with a visible character or one space before such."""
-        stream = self.tokenizer.stream(["".join(texts) + FOLLOWER])
-        ids = np.fromiter(chain.from_iterable(stream), dtype=np.int64)
+        ids = self._ids("".join(texts) + FOLLOWER)
         ends = np.flatnonzero(self._kinds_of(ids) & HOLDS_NEWLINE)
         return np.diff(ends, prepend=-1)
 
+    def _ids(self, text: str) -> NDArray[np.int64]:
+        return np.fromiter(chain.from_iterable(self.tokenizer.stream([text])), dtype=np.int64)
+
     def _kinds_of(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
         """What each token's text begins with or holds; looked up once for each token."""
-        more = int(ids.max(initial=-1)) + 1 - len(self._kinds)
-        if more > 0:
-            self._kinds = np.append(self._kinds, np.full(more, -1, dtype=np.int8))
-        for token in np.unique(ids[self._kinds[ids] < 0]).tolist():
-            text = self.tokenizer.decode_bytes([token])
-            self._kinds[token] = BEGINS_WITH_SPACE * (text[:1] == b" ")
-            self._kinds[token] |= HOLDS_NEWLINE * (b"\n" in text)
-        found: NDArray[np.int8] = self._kinds[ids]
-        return found
+        with self._growing:
+            more = int(ids.max(initial=-1)) + 1 - len(self._kinds)
+            if more > 0:
+                self._kinds = np.append(self._kinds, np.full(more, -1, dtype=np.int8))
+            for token in np.unique(ids[self._kinds[ids] < 0]).tolist():
+                text = self.tokenizer.decode_bytes([token])
+                self._kinds[token] = BEGINS_WITH_SPACE * (text[:1] == b" ")
+                self._kinds[token] |= HOLDS_NEWLINE * (b"\n" in text)
+            found: NDArray[np.int8] = self._kinds[ids]
+            return found
 
     def _require_splits(self) -> None:
         bad = [pair for pair in SPACE_PROBES if not self.tokenizer.splits_between(*pair)]
@@ -122,24 +125,8 @@ class Meter:
                 "splits at line starts and before spaces (Qwen2, Llama 3 and GPT-2 do)."
             )
 
-    def _digits_together(self) -> int | None:
-        """How many digits the pre-tokenizer takes at a time, from the left: one (Qwen) or three
-        (Llama 3). None if it takes all (GPT-2), or begins from the right."""
-        split = self.tokenizer.splits_between
-        digits = "1234567890123"
-        for together in (1, 3):
-            cuts = [(cut, end) for end in range(14) for cut in range(together, end, together)]
-            if all(split(digits[:cut], digits[cut:end]) for cut, end in cuts):
-                return together
-        return None
 
-    def _digit_tokens(self) -> int | None:
-        """Tokens of each digit, where digits are always split one by one and cost the same."""
-        costs = {self.count(digit) for digit in "0123456789"}
-        return costs.pop() if self.digits_together == 1 and len(costs) == 1 else None
-
-
-@lru_cache(maxsize=4)
+@once(4)
 def meter(tokenizer: Tokenizer) -> Meter:
     """The tokenizer's meter, kept between samples."""
     return Meter(tokenizer)
@@ -149,12 +136,3 @@ def edge_tokens(meter: Meter, first: str, last: str) -> int:
     """What a context joined by spaces takes beside the sum of its pieces, each counted after
     a space: its first piece has none, and a newline follows its last."""
     return meter.count(first) - meter.count(" " + first) + meter.newline_after(last)
-
-
-def too_short(task: str, length: int, least: int, tokenizer: Tokenizer) -> UsageError:
-    """The error for a length that cannot hold the task's fixed parts and one unit."""
-    return UsageError(
-        f"{task}: length {length} is too short for this sample. The question, what is hidden, "
-        f"the smallest haystack and the reply budget take {least} tokens with tokenizer "
-        f"{tokenizer.name}: ask for at least {least}."
-    )

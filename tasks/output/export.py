@@ -6,10 +6,11 @@
               answer_prefix. What only some of RULER's tasks write (token_position_answer)
               is left out; `datasets` has the evidence in characters
     memagent  one JSON array as MemAgent's evaluation reads it: context, input (the question),
-              answers, num_docs where the task counts documents, index (of HotpotQA's question
-              where it is one: sample i of ours asks question i)
-    datasets  a folder for `datasets.load_from_disk`, with the evidence and all that the task
-              reports (`meta`, as JSON)
+              answers for its questions on documents and the same as outputs for its general
+              tasks, num_docs where the haystack is numbered documents, index (of HotpotQA's
+              question where it is one: sample i of ours asks question i)
+    datasets  a folder for `datasets.load_from_disk`, with the evidence, RULER's prompt and all
+              that the task counts and reports (`meta`, as JSON)
     index     JSON lines without the texts: index, id, question, golds, and of the context its
               size in UTF-8 and SHA-256 (of memagent's `context`), with the tokens and documents
               that the task has counted
@@ -22,15 +23,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 from core.errors import UsageError
+from core.files import whole
 from core.tokens import Tokenizer
 from core.types import Json, Sample
+from tasks.questions.documents import Numbered
 
 FORMS = ("index", "ruler", "memagent", "datasets")
 
@@ -64,31 +67,38 @@ def export_samples(
 
 def ruler_row(sample: Sample, tokenizer: Tokenizer, generation_tokens: int) -> dict[str, Json]:
     """A line of RULER's data files."""
-    before, after, prefix = (_part(sample, name) for name in _PROMPT_PARTS)
-    prompt = f"{before}{sample.problem.context.text()}{after}"
-    tokens = sample.meta.get("prompt_tokens")
-    if not isinstance(tokens, int):
-        tokens = tokenizer.count(prompt + prefix)
+    around = sample.prompt
+    if around is None:
+        raise UsageError(
+            f"{sample.task}: RULER has no prompt for this task, so it has no RULER form. "
+            "Export it as memagent or datasets."
+        )
+    prompt = f"{around.before}{sample.problem.context.text()}{around.after}"
+    if sample.sizes:
+        tokens = sample.sizes.prompt_tokens
+    else:
+        tokens = tokenizer.count(prompt + around.answer_prefix)
     return {
         "index": sample.index,
         "input": prompt,
         "outputs": list(sample.golds),
         "length": tokens + generation_tokens,
         "length_w_model_temp": tokens + generation_tokens,
-        "answer_prefix": prefix,
+        "answer_prefix": around.answer_prefix,
     }
 
 
 def memagent_row(sample: Sample) -> dict[str, Json]:
     """An item of MemAgent's data files."""
-    documents, position = sample.meta.get("documents"), sample.meta.get("hotpotqa_index")
-    counted: dict[str, Json] = {"num_docs": documents} if isinstance(documents, int) else {}
+    pieces, position = sample.problem.context.pieces, sample.source_index
+    counted: dict[str, Json] = {"num_docs": len(pieces)} if isinstance(pieces, Numbered) else {}
     return {
         "context": sample.problem.context.text(),
         "input": sample.problem.question,
         "answers": list(sample.golds),
+        "outputs": list(sample.golds),
         **counted,
-        "index": position if isinstance(position, int) else sample.index,
+        "index": sample.index if position is None else position,
     }
 
 
@@ -107,7 +117,7 @@ def dataset_row(sample: Sample) -> dict[str, Any]:
         "evidence_start": [span.start for span in spans],
         "evidence_end": [span.end for span in spans],
         "evidence_text": [one.text for one in sample.evidence],
-        "meta": json.dumps(dict(sample.meta), ensure_ascii=False),
+        "meta": json.dumps(counted_and_reported(sample), ensure_ascii=False),
     }
 
 
@@ -119,29 +129,23 @@ def index_row(sample: Sample) -> dict[str, Json]:
         data = block.encode()
         digest.update(data)
         size += len(data)
-    known = ("context_tokens", "prompt_tokens", "documents", "hotpotqa_index")
+    sizes: dict[str, Json] = asdict(sample.sizes) if sample.sizes else {}
     return {
         "index": sample.index,
         "id": sample.id,
         "question": sample.problem.question,
         "golds": list(sample.golds),
-        **{name: sample.meta[name] for name in known if name in sample.meta},
+        **sizes,
         "context_bytes": size,
         "context_sha256": digest.hexdigest(),
     }
 
 
-_PROMPT_PARTS = ("ruler_before", "ruler_after", "answer_prefix")
-
-
-def _part(sample: Sample, name: str) -> str:
-    value = sample.meta.get(name)
-    if not isinstance(value, str):
-        raise UsageError(
-            f"{sample.task}: RULER has no prompt for this task, so it has no RULER form. "
-            "Export it as memagent or datasets."
-        )
-    return value
+def counted_and_reported(sample: Sample) -> dict[str, Json]:
+    """All that a task says of a sample besides the texts: its prompt, its sizes, and `meta`."""
+    parts = [asdict(part) for part in (sample.sizes, sample.prompt) if part]
+    index = {} if sample.source_index is None else {"source_index": sample.source_index}
+    return {key: value for part in (sample.meta, index, *parts) for key, value in part.items()}
 
 
 def _json_lines(file: TextIO, rows: Iterable[dict[str, Json]]) -> int:
@@ -163,11 +167,8 @@ def _json_array(file: TextIO, rows: Iterable[dict[str, Json]]) -> int:
 
 
 def _write_text(out: Path, write: Callable[[TextIO], int]) -> int:
-    with beside(out) as partial:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            count = write(file)
-        partial.replace(out)
-    return count
+    with whole(out) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+        return write(file)
 
 
 def _write_folder(out: Path, rows: Iterable[dict[str, Any]]) -> int:
@@ -184,35 +185,12 @@ def _write_folder(out: Path, rows: Iterable[dict[str, Any]]) -> int:
         golds=List(text), match=text, evidence_start=List(number), evidence_end=List(number),
         evidence_text=List(text), meta=text,
     )  # fmt: skip
-    with beside(out) as partial:
-        partial.mkdir()
-        arrow = partial / "rows.arrow"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole(out) as partial, tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        arrow = Path(folder) / "rows.arrow"
         with ArrowWriter(path=str(arrow), features=features, writer_batch_size=1) as writer:
             for row in rows:
                 writer.write(row)
             count, _ = writer.finalize()
-        Dataset.from_file(str(arrow)).save_to_disk(str(partial / "folder"))
-        (partial / "folder").replace(out)
+        Dataset.from_file(str(arrow)).save_to_disk(str(partial))
     return int(count)
-
-
-@contextmanager
-def beside(out: Path, *, keep_folder: bool = True) -> Iterator[Path]:
-    """A name next to `out` to write to and rename; whatever is left there is removed, and
-    without `keep_folder` also the folder, if it is empty then."""
-    partial = out.with_name(out.name + ".partial")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    _remove(partial)
-    try:
-        yield partial
-    finally:
-        _remove(partial)
-        if not keep_folder and not any(out.parent.iterdir()):
-            out.parent.rmdir()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

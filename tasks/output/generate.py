@@ -21,15 +21,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from core.errors import HarnessError, SettingsChanged, UsageError
+from core.files import write_whole
 from core.tokens import Tokenizer
 from core.types import Json, Sample
 from tasks.corpora.read import Corpora
-from tasks.output.export import beside, export_samples
-from tasks.output.progress import Progress
+from tasks.once import once
+from tasks.output.export import export_samples
+from tasks.output.progress import SamplesProgress
 from tasks.registry import find_task
 from tasks.task import GENERATION, Coordinates, Materials
 
@@ -38,8 +39,8 @@ ENDINGS = {"index": ".jsonl", "ruler": ".jsonl", "memagent": ".json", "datasets"
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """Samples 0 to `samples` - 1 of a task at a length."""
+class CellFile:
+    """A file with samples 0 to `samples` - 1 of a task at a length."""
 
     task: str
     length: int
@@ -61,9 +62,9 @@ class Making:
     tokenizer: str
     data: Path | None
 
-    def file(self, cell: Cell) -> Path:
-        """Where the cell goes."""
-        return self.out / cell.task / f"{cell.length}{ENDINGS[self.form]}"
+    def file(self, cell: CellFile) -> Path:
+        """Where the cell goes; a task from outside may have slashes in its name."""
+        return self.out / cell.task.replace("/", "_") / f"{cell.length}{ENDINGS[self.form]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,13 @@ class Made:
     """A finished cell. `tokens`: of its contexts, where the task counts them; `data`: SHA-256 of
     the corpora that were read, by name."""
 
-    cell: Cell
+    cell: CellFile
     tokens: int
     data: Mapping[str, str]
 
 
 def generate(
-    making: Making, cells: Sequence[Cell], workers: int, progress: Progress
+    making: Making, cells: Sequence[CellFile], workers: int, progress: SamplesProgress
 ) -> tuple[int, int]:
     """Makes what is missing, and returns how many cells and tokens of context that was.
 
@@ -86,10 +87,10 @@ def generate(
         UsageError, DataMissing: a cell cannot be made; tried before anything is written.
     """
     manifest = _Manifest(making)
-    owed: list[Cell] = []
+    owed: list[CellFile] = []
     for cell in cells:
         if manifest.has(cell):
-            progress.found(cell.name)
+            progress.made(cell.name, cell.samples)
         else:
             owed.append(cell)
     _try_each(making, owed)
@@ -102,7 +103,7 @@ def generate(
 
 
 def _all_made(
-    making: Making, cells: Sequence[Cell], workers: int, progress: Progress
+    making: Making, cells: Sequence[CellFile], workers: int, progress: SamplesProgress
 ) -> Iterator[Made]:
     if workers == 1 or len(cells) < 2:
         for cell in cells:
@@ -128,9 +129,9 @@ def _all_made(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _make(making: Making, cell: Cell, progress: Progress | None = None) -> Made:
+def _make(making: Making, cell: CellFile, progress: SamplesProgress | None = None) -> Made:
     """Writes the file of one cell."""
-    tokenizer, corpora = _read(making.tokenizer, making.data)
+    materials = _read(making.tokenizer, making.data)
     task = find_task(cell.task)
     tokens = 0
 
@@ -139,35 +140,30 @@ def _make(making: Making, cell: Cell, progress: Progress | None = None) -> Made:
         for index in range(cell.samples):
             if progress:
                 progress.made(cell.name, index)
-            sample = task.sample(
-                Coordinates(index, cell.length, making.seed), Materials(tokenizer, corpora)
-            )
+            sample = task.sample(Coordinates(index, cell.length, making.seed), materials)
             yield sample
-            counted = sample.meta.get("context_tokens")
-            tokens += counted if isinstance(counted, int) else 0
+            tokens += sample.sizes.context_tokens if sample.sizes else 0
 
     file = making.file(cell)
-    export_samples(samples(), making.form, file, tokenizer, task.generation_tokens)
-    return Made(cell, tokens, corpora.fingerprints())
+    export_samples(samples(), making.form, file, materials.tokenizer, task.generation_tokens)
+    return Made(cell, tokens, materials.corpora.fingerprints())
 
 
-def _try_each(making: Making, cells: Sequence[Cell]) -> None:
+def _try_each(making: Making, cells: Sequence[CellFile]) -> None:
     """One sample of each task's least and greatest length: what cannot be made is told first."""
-    tokenizer, corpora = _read(making.tokenizer, making.data)
+    materials = _read(making.tokenizer, making.data)
     lengths: dict[str, list[int]] = {}
     for cell in cells:
         lengths.setdefault(cell.task, []).append(cell.length)
     for name, of_task in lengths.items():
         for length in sorted({min(of_task), max(of_task)}):
-            find_task(name).sample(
-                Coordinates(0, length, making.seed), Materials(tokenizer, corpora)
-            )
+            find_task(name).sample(Coordinates(0, length, making.seed), materials)
 
 
-@lru_cache(maxsize=1)
-def _read(tokenizer: str, data: Path | None) -> tuple[Tokenizer, Corpora]:
+@once(1)
+def _read(tokenizer: str, data: Path | None) -> Materials:
     """Read once in each process."""
-    return Tokenizer.load(tokenizer), Corpora(data)
+    return Materials(Tokenizer.load(tokenizer), Corpora(data))
 
 
 class _Manifest:
@@ -175,7 +171,7 @@ class _Manifest:
 
     def __init__(self, making: Making) -> None:
         self._making = making
-        tokenizer, _ = _read(making.tokenizer, making.data)
+        tokenizer = _read(making.tokenizer, making.data).tokenizer
         self._settings: dict[str, Json] = {
             "form": making.form,
             "seed": making.seed,
@@ -183,20 +179,20 @@ class _Manifest:
             "tokenizer": tokenizer.fingerprint,
         }
         self._data: dict[str, str] = {}
-        self._cells: list[Cell] = []
+        self._cells: list[CellFile] = []
         path = making.out / MANIFEST
         if not path.exists():
             return
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             self._data = dict(stored["data"])
-            self._cells = [Cell(**cell) for cell in stored["cells"]]
+            self._cells = [CellFile(**cell) for cell in stored["cells"]]
             settings = stored["settings"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path}: not readable ({error}): delete it to begin anew") from error
         self._check(settings, self._settings)
 
-    def has(self, cell: Cell) -> bool:
+    def has(self, cell: CellFile) -> bool:
         """Whether the cell is finished, with as many samples."""
         return cell in self._cells and self._making.file(cell).exists()
 
@@ -213,9 +209,7 @@ class _Manifest:
             "data": dict(sorted(self._data.items())),
             "cells": [asdict(cell) for cell in self._cells],
         }
-        with beside(path) as partial:
-            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-            partial.replace(path)
+        write_whole(path, json.dumps(content, indent=1) + "\n")
 
     def _check(self, stored: Mapping[str, Json], wanted: Mapping[str, Json]) -> None:
         for name, value in wanted.items():

@@ -15,6 +15,7 @@ from core.context import Context
 from core.evidence import Placed, Placement, place
 from core.tokens import Tokenizer
 from core.types import Sample
+from tasks.output.export import counted_and_reported
 
 AROUND_CHARS = 160
 """Characters that are shown on each side of a piece of evidence, and at both ends."""
@@ -66,7 +67,7 @@ def describe(
     )
     yield f"{'question':{LABEL}}{_plain(sample.problem.question)}"
     yield f"{'golds':{LABEL}}{_plain(' | '.join(sample.golds))} ({every})"
-    for key, value in sample.meta.items():
+    for key, value in counted_and_reported(sample).items():
         yield f"{'meta':{LABEL}}{key} = {_short(json.dumps(value, ensure_ascii=False))}"
     yield ""
     yield from _table(placed.evidence, chunk_tokens)

@@ -29,20 +29,19 @@ needs a model (PROTOCOL 2.5).
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from core.context import Context
 from core.errors import UsageError
-from core.types import Evidence, Json, Match, Problem, Sample
-from tasks.corpora.read import Pool, Question
+from core.types import Evidence, Match, RulerPrompt
+from tasks.corpora.read import Corpora, Pool, Question
+from tasks.haystack.family import Asked, Draft, Family, Filled
 from tasks.haystack.lines import LazyLines
-from tasks.haystack.measure import Meter, meter, too_short
-from tasks.haystack.published_cells import Cell, published_cell
-from tasks.questions.drawn_documents import documents_within, fill_with_documents, take_documents
+from tasks.haystack.published_cells import Steps
+from tasks.questions.drawn_documents import Drawing
 from tasks.scoring import ANY, GoldScorer
-from tasks.task import Coordinates, Materials, check_depth, parameters_of, sample_id, sample_rng
+from tasks.task import Coordinates, check_depth, sample_rng
 
 ONLY_ANSWER = "Only give me the answer and do not output any other words."
 INSTRUCTION = "Answer the question based on the given documents."
@@ -71,8 +70,21 @@ FILLING = "2"
 """Part of the ids. 1 stopped at the first document that did not fit."""
 
 
-class NumberedDocuments(LazyLines):
-    """Documents of a pool, each under its number in the haystack."""
+class Numbered(LazyLines):
+    """Documents, each under its number in the haystack."""
+
+    __slots__ = ()
+
+    def document(self, index: int) -> str:
+        """The document at `index` without its number."""
+        raise NotImplementedError
+
+    def line(self, index: int) -> str:
+        return heading(index + 1) + self.document(index)
+
+
+class NumberedDocuments(Numbered):
+    """Documents of a pool; `order` holds their numbers there."""
 
     __slots__ = ("order", "pool")
 
@@ -83,12 +95,21 @@ class NumberedDocuments(LazyLines):
     def __len__(self) -> int:
         return len(self.order)
 
-    def line(self, index: int) -> str:
-        return heading(index + 1) + self.pool.documents[self.order[index]]
+    def document(self, index: int) -> str:
+        return self.pool.documents[self.order[index]]
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentQuestions:
+class AskedQuestion(Asked):
+    """A question of a pool. `places`: draws where its documents stand."""
+
+    pool: Pool
+    asked: Question
+    places: random.Random
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentQuestions(Family[AskedQuestion]):
     """Questions of one corpus in a haystack of its documents.
 
     `documents`: None fills the haystack to the length; "published" takes the length as one of
@@ -121,114 +142,80 @@ class DocumentQuestions:
             raise UsageError(f"{self.name}: got both a depth and gold_within, expected one")
 
     @property
-    def parameters(self) -> Mapping[str, Json]:
-        return parameters_of(self)
+    def fills_length(self) -> bool:
+        return self.documents is None
 
-    def sample(self, at: Coordinates, materials: Materials) -> Sample:
-        """See `tasks.task.Task.sample`. Unit: a document.
+    def steps(self, at: Coordinates, corpora: Corpora) -> Steps | None:
+        if not self.published or not self.fills_length:
+            return None
+        return Steps(DOCUMENT_STEP, len(corpora.questions(self.corpus).documents))
 
-        Raises:
-            UsageError: besides, if there is no question `index`, or the corpus is used up.
-        """
-        index, length, seed = at.index, at.length, at.seed
-        tokenizer, corpora = materials.tokenizer, materials.corpora
-        rng = sample_rng(self, at)
-        pool = corpora.questions(self.corpus)
-        question = self._question(pool, index)
-        after = AFTER + question.question
-        measure = meter(tokenizer)
-        around = measure.line_once(BEFORE) + measure.count_once(after.lstrip("\n") + ANSWER_PREFIX)
-        room = length - self.generation_tokens - around
-        # Drawn first: where the documents stand does not depend on how many were looked at.
-        places_rng = random.Random(rng.getrandbits(128))
-        if self.same_places or self.published:
-            places_rng = sample_rng(self, replace(at, index=0))
-        cell = Cell()
-        if self.published and self.documents is None:
-            cell = published_cell(
-                DocumentQuestions.sample,
-                self,
-                index,
-                length,
-                seed,
-                tokenizer,
-                corpora,
-                step=DOCUMENT_STEP,
-                end=len(pool.documents),
-            )
-        chosen, tokens = self._choose(rng, pool, question, room, length, cell, measure)
-        if self.documents is None and tokens > room:
-            raise too_short(self.name, length, length - room + tokens, tokenizer)
-        order = self._arrange(places_rng, question, chosen)
-        pieces = NumberedDocuments(pool, order)
-        place_of = {document: place for place, document in enumerate(order)}
-        end = pieces[-1].rstrip()
-        newlines = measure.line_once(pieces[-1] + "\n\n") - measure.count_once(end)
-        sources = {
-            "tokenizer": tokenizer.fingerprint,
-            self.corpus: pool.fingerprint,
-            "filling": FILLING,
-        }
-        return Sample(
-            id=sample_id(self, at, sources),
-            task=self.name,
-            index=index,
-            problem=Problem(
-                Context(pieces, "\n\n"),
-                question.question if self.bare_question else f"{INSTRUCTION} {question.question}",
-            ),
-            golds=question.answers,
-            match=self.match,
-            evidence=tuple(_evidence(pieces, place_of, fact) for fact in question.facts),
-            meta={
-                "documents": len(order),
-                "gold_documents": [place_of[d] + 1 for d in question.golds],
-                "depths": [place_of[d] / len(order) for d in question.golds],
-                "kind": question.kind,
-                "units": len(order),
-                "context_tokens": tokens - newlines,
-                "prompt_tokens": around + tokens,
-                "ruler_before": BEFORE,
-                "ruler_after": after,
-                "answer_prefix": ANSWER_PREFIX,
-            },
-        )
-
-    def _question(self, pool: Pool, index: int) -> Question:
+    def draw(self, draft: Draft) -> AskedQuestion:
+        pool, index = draft.corpora.questions(self.corpus), draft.at.index
         if index >= len(pool.questions):
             raise UsageError(
                 f"{self.name}: sample {index} asked for, and the corpus has "
                 f"{len(pool.questions)} questions: ask for samples 0 to {len(pool.questions) - 1}"
             )
-        return pool.questions[index]
+        asked = pool.questions[index]
+        # Drawn first: where the documents stand does not depend on how many were looked at.
+        places = random.Random(draft.rng.getrandbits(128))
+        if self.same_places or self.published:
+            places = sample_rng(self, replace(draft.at, index=0))
+        question = asked.question if self.bare_question else f"{INSTRUCTION} {asked.question}"
+        return AskedQuestion(prompt_of(asked.question), question, pool, asked, places)
 
-    def _choose(
-        self,
-        rng: random.Random,
-        pool: Pool,
-        question: Question,
-        room: int,
-        length: int,
-        cell: Cell,
-        measure: Meter,
-    ) -> tuple[list[int], int]:
+    def fill(self, draft: Draft, asked: AskedQuestion, room: int) -> Filled:
+        """Unit: a document.
+
+        Raises:
+            UsageError: the corpus is used up, or there is no such number of documents.
+        """
+        measure, golds = draft.measure, asked.asked.golds
+        chosen, tokens = self._choose(draft, asked, room)
+        pieces = NumberedDocuments(asked.pool, self._arrange(asked, chosen))
+        place_of = {document: place for place, document in enumerate(pieces.order)}
+        end = pieces[-1].rstrip()
+        newlines = measure.line_once(pieces[-1] + "\n\n") - measure.count_once(end)
+        return Filled(
+            pieces,
+            "\n\n",
+            golds=asked.asked.answers,
+            tokens=tokens,
+            context_tokens=tokens - newlines,
+            units=len(pieces),
+            evidence=tuple(
+                fact_at(place_of[document], asked.pool.documents[document], start, end)
+                for document, start, end in asked.asked.facts
+            ),
+            meta={
+                "gold_documents": [place_of[document] + 1 for document in golds],
+                "depths": [place_of[document] / len(pieces) for document in golds],
+                "kind": asked.asked.kind,
+            },
+            sources={self.corpus: asked.pool.fingerprint, "filling": FILLING},
+        )
+
+    def _choose(self, draft: Draft, asked: AskedQuestion, room: int) -> tuple[list[int], int]:
         """The documents of the haystack and their tokens with headings. The golds are always
         among them, the other own ones as far as there is room."""
-        if self.documents is None and not self.published:
-            chosen, tokens, full = fill_with_documents(rng, pool, question, room, measure)
+        drawing = Drawing(draft.rng, asked.pool, asked.asked, draft.measure)
+        if self.fills_length and not self.published:
+            chosen, tokens, full = drawing.fill(room)
         else:
-            if self.documents is None:
-                wanted = cell.within(documents_within(rng, pool, question, room, measure))
+            if self.fills_length:
+                wanted = draft.cell.within(drawing.within(room))
             else:
-                wanted = self._wanted(length, question)
-            chosen, tokens = take_documents(rng, pool, question, wanted, measure)
+                wanted = self._wanted(draft.at.length, asked.asked)
+            chosen, tokens = drawing.take(wanted)
             full = len(chosen) == wanted
         if full or self.whole_corpus_at_most or self.published:
             return chosen, tokens
+        length = draft.at.length
         raise UsageError(
-            f"{self.name}: length {length} needs more than the {len(pool.documents)} documents "
-            f"of the corpus, which make {length - room + tokens} tokens: ask for at most that, "
-            f"give a larger {self.corpus} file, or take the whole corpus where it ends, with "
+            f"{self.name}: length {length} needs more than the {len(asked.pool.documents)} "
+            f"documents of the corpus, which make {length - room + tokens} tokens: ask for at most "
+            f"that, give a larger {self.corpus} file, or take the whole corpus where it ends, with "
             f"{self.name}@whole_corpus_at_most=true"
         )
 
@@ -244,12 +231,10 @@ class DocumentQuestions:
             )
         return wanted
 
-    def _arrange(
-        self, rng: random.Random, question: Question, chosen: Sequence[int]
-    ) -> Sequence[int]:
+    def _arrange(self, asked: AskedQuestion, chosen: Sequence[int]) -> Sequence[int]:
         """A random order in which the golds stand within the first share of the places, or the
         first of them at the depth."""
-        golds = list(question.golds)
+        golds, rng = list(asked.asked.golds), asked.places
         first = max(int(len(chosen) * self.gold_within), len(golds))
         places = rng.sample(range(first), len(golds))
         if self.depth is not None:
@@ -269,11 +254,12 @@ def heading(number: int) -> str:
     return f"Document {number}:\n"
 
 
-def _evidence(
-    pieces: NumberedDocuments, place_of: Mapping[int, int], fact: tuple[int, int, int]
-) -> Evidence:
-    document, start, end = fact
-    place = place_of[document]
+def prompt_of(question: str) -> RulerPrompt:
+    """RULER's prompt for a question on documents."""
+    return RulerPrompt(BEFORE, AFTER + question, ANSWER_PREFIX)
+
+
+def fact_at(place: int, document: str, start: int, end: int) -> Evidence:
+    """Characters [start, end) of a document, which is piece `place` of a context."""
     before = len(heading(place + 1))
-    text = pieces.pool.documents[document][start:end]
-    return Evidence(place, before + start, before + end, text)
+    return Evidence(place, before + start, before + end, document[start:end])

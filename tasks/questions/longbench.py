@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 
 from core.context import Context
 from core.errors import UsageError
-from core.types import Json, Match, Problem, Sample
+from core.types import Json, Match, Problem, RulerPrompt, Sample
 from tasks.corpora.read import Source, json_items
 from tasks.scoring import GoldScorer, Scorer
 from tasks.task import Coordinates, Materials, sample_id
@@ -256,8 +256,6 @@ class LongBench:
             meta={
                 "longbench_id": item.id,
                 "words": item.words,
-                "ruler_before": prompt.before,
-                "ruler_after": body,
-                "answer_prefix": f"\n{prefix}",
             },
+            prompt=RulerPrompt(prompt.before, body, f"\n{prefix}"),
         )

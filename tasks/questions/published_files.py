@@ -30,12 +30,11 @@ from core.errors import DataMissing, UsageError
 from core.types import Evidence, Json, Match, Problem, Sample
 from tasks.corpora.read import Corpora, Pool, Question, Source, json_items
 from tasks.questions.documents import (
-    AFTER,
-    ANSWER_PREFIX,
-    BEFORE,
     PUBLISHED_DOCUMENTS,
     NumberedDocuments,
+    fact_at,
     heading,
+    prompt_of,
 )
 from tasks.scoring import ANY, GoldScorer
 from tasks.task import Coordinates, Materials, sample_id
@@ -170,15 +169,12 @@ class PublishedQuestions:
             match=self.match,
             evidence=evidence,
             meta={
-                "documents": len(pieces),
-                "hotpotqa_index": item.position,
                 "gold_documents": [place + 1 for place in golds],
                 "depths": [place / len(pieces) for place in golds],
                 "kind": known.kind if known else "",
-                "ruler_before": BEFORE,
-                "ruler_after": AFTER + item.question,
-                "answer_prefix": ANSWER_PREFIX,
             },
+            prompt=prompt_of(item.question),
+            source_index=item.position,
         )
 
     def _file(self, length: int, corpora: Corpora) -> PublishedFile:
@@ -232,11 +228,9 @@ def _facts(
         for place, number in enumerate(pieces.order)
         if (text := pieces.pool.documents[number]) in golds
     }
-    evidence: list[Evidence] = []
-    for number, start, end in known.facts:
-        if number in place_of:
-            place = place_of[number]
-            before = len(heading(place + 1))
-            text = documents[number][start:end]
-            evidence.append(Evidence(place, before + start, before + end, text))
-    return [place_of[number] for number in known.golds if number in place_of], tuple(evidence)
+    evidence = tuple(
+        fact_at(place_of[number], documents[number], start, end)
+        for number, start, end in known.facts
+        if number in place_of
+    )
+    return [place_of[number] for number in known.golds if number in place_of], evidence

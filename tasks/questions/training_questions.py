@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.errors import DataMissing, UsageError
+from core.files import write_whole
 from core.types import Sample
 from tasks.corpora.read import Corpora, Pool, Source
 from tasks.questions.documents import DocumentQuestions
@@ -78,12 +79,8 @@ class TrainingQuestions(DocumentQuestions):
 
 
 def write_kept(path: Path, corpus: str, numbers: Sequence[int]) -> None:
-    """Write numbers of questions. `corpus`: fingerprint of the training file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    text = json.dumps({"corpus": corpus, "kept": list(numbers)}) + "\n"
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    """Writes numbers of questions. `corpus`: fingerprint of the training file."""
+    write_whole(path, json.dumps({"corpus": corpus, "kept": list(numbers)}) + "\n")
 
 
 def read_kept(path: Path) -> Kept:

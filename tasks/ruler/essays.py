@@ -2,7 +2,7 @@
 
 Source: RULER, scripts/data/synthetic/niah.py (`type_haystack: essay`); PROTOCOL 2.2. The essays
 are one list of words, repeated when the length asks for more than there are (MemAgent's copy
-stops there: above some 690,000 tokens; `Cell.end`). A needle goes after sentence
+stops there: above some 690,000 tokens; `Steps.end`). A needle goes after sentence
 int(sentences x depth / 100), the depths being different ones of 40 evenly spaced percentages.
 
 Differences from RULER, for good: sentences end at `.`, `!` or `?` before a capital, with a short
@@ -14,20 +14,20 @@ Example: 5 sentences, depth 41 -> the needle stands between sentences 2 and 3.
 
 from __future__ import annotations
 
-import random
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
 from itertools import chain, islice, repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.corpora.read import Essays
+from tasks.haystack.family import Draft
 from tasks.haystack.lines import Inserted, LazyLines
 from tasks.haystack.measure import Meter, edge_tokens
-from tasks.haystack.published_cells import Cell
+from tasks.once import once
 
 DEPTHS = tuple(round(step * 100 / 39) for step in range(40))
 """RULER's depths, in percent."""
@@ -67,36 +67,33 @@ class EssaySentences(LazyLines):
         yield self.line(self._count - 1)
 
 
-def fill_with_essays(
-    rng: random.Random,
-    essays: Essays,
-    needles: Sequence[str],
-    room: int,
-    cell: Cell,
-    meter: Meter,
-    pinned: tuple[int, float] | None = None,
-) -> tuple[Inserted, list[int], list[float], int, int]:
-    """As many words as fit into `room` tokens beside the needles, and of these so many as
-    `cell` gives; or the least number of words if they do not fit.
+@dataclass(frozen=True, slots=True)
+class EssayHay:
+    """A filled haystack: for each needle its piece and its depth (share of the sentences before
+    it), the number of words, and the tokens with the newline after the context."""
 
-    Returns the pieces, and for each needle its piece and its depth (share of the sentences
-    before it), the number of words, and the tokens with the newline after the context.
-    `pinned`: a needle, and the share of the sentences that it shall have before it.
-    """
-    depths: list[float] = sorted(rng.sample(DEPTHS, len(needles)))
-    order = list(range(len(needles)))
-    cell.order_rng(rng).shuffle(order)
-    if pinned is not None:
-        percent = dict(zip(order, depths, strict=True)) | {pinned[0]: 100 * pinned[1]}
-        order.sort(key=percent.__getitem__)
-        depths = [percent[needle] for needle in order]
+    pieces: Inserted
+    places: Sequence[int]
+    depths: Sequence[float]
+    words: int
+    tokens: int
+
+
+def fill_with_essays(
+    draft: Draft, needles: Sequence[str], room: int, pinned: tuple[int, float] | None
+) -> EssayHay:
+    """As many words as fit into `room` tokens beside the needles, and of these so many as the
+    cell gives; or the least number of words if they do not fit. `pinned`: a needle, and the
+    share of the sentences that it shall have before it."""
+    essays, meter, cell = draft.corpora.essays(), draft.measure, draft.cell
+    order, percents = _order(draft, len(needles), pinned)
     hidden = sum(meter.count_once(" " + needle) for needle in needles)
     # Three words more than fit, then back: the newline after the last word may cost a token,
     # and the first piece has no space before it.
     words = cell.within(_words_within(essays, meter, room - hidden) + 3)
     while True:
         sentences = EssaySentences(essays, words)
-        before = [int(len(sentences) * depth / 100) for depth in depths]
+        before = [int(len(sentences) * percent / 100) for percent in percents]
         places = [point + earlier for earlier, point in enumerate(before)]
         inserted = {p: needles[i] for p, i in zip(places, order, strict=True)}
         pieces = Inserted(sentences, inserted)
@@ -106,13 +103,26 @@ def fill_with_essays(
         if tokens <= room or fewer >= words:
             break
         words = fewer
-    place_of = dict(zip(order, places, strict=True))
-    depth_of = {i: b / len(sentences) for i, b in zip(order, before, strict=True)}
-    numbers = range(len(needles))
-    return pieces, [place_of[i] for i in numbers], [depth_of[i] for i in numbers], words, tokens
+    rank = [order.index(needle) for needle in range(len(needles))]
+    depths = [before[i] / len(sentences) for i in rank]
+    return EssayHay(pieces, [places[i] for i in rank], depths, words, tokens)
 
 
-@lru_cache(maxsize=32)
+def _order(
+    draft: Draft, needles: int, pinned: tuple[int, float] | None
+) -> tuple[list[int], list[float]]:
+    """The needles in the order in which they stand, and the percentages of their depths."""
+    depths: list[float] = sorted(draft.rng.sample(DEPTHS, needles))
+    order = list(range(needles))
+    draft.cell.order_rng(draft.rng).shuffle(order)
+    if pinned is None:
+        return order, depths
+    percent = dict(zip(order, depths, strict=True)) | {pinned[0]: 100 * pinned[1]}
+    order.sort(key=percent.__getitem__)
+    return order, [percent[needle] for needle in order]
+
+
+@once(32)
 def _sentences(essays: Essays, count: int) -> list[str]:
     """The sentences of the first `count` words. All of them take as much memory as the text."""
     starts = sentence_starts(essays, count)
@@ -125,7 +135,7 @@ def _enough(essays: Essays, words: int) -> int:
     return min(1 << max(words - 1, 0).bit_length(), len(essays.words))
 
 
-@lru_cache(maxsize=32)
+@once(32)
 def sentence_starts(essays: Essays, count: int | None = None) -> list[int]:
     """Indexes of the words that sentences begin with, of the first `count` words or all."""
     words = essays.words[:count]
@@ -138,7 +148,7 @@ def sentence_starts(essays: Essays, count: int | None = None) -> list[int]:
     ]
 
 
-@lru_cache(maxsize=32)
+@once(32)
 def _ends(essays: Essays, meter: Meter, count: int) -> NDArray[np.int64]:
     """Tokens of the first n words, each after a space, n up to `count`; index 0 is no word."""
     number: dict[str, int] = {}

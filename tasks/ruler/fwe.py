@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
@@ -36,16 +36,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from core.context import Context
 from core.errors import UsageError
-from core.tokens import Tokenizer
-from core.types import Json, Match, Problem, Sample
+from core.types import Match, RulerPrompt
 from tasks.corpora.read import Corpora
-from tasks.haystack.measure import Meter, meter, too_short
-from tasks.haystack.published_cells import Cell, published_cell
+from tasks.haystack.family import Asked, Draft, Family, Filled
+from tasks.haystack.measure import Meter
+from tasks.haystack.published_cells import PublishedCell, Steps
 from tasks.ruler.wordlists import Numbers, WordList, shuffled, shuffled_before
 from tasks.scoring import ALL, GoldScorer
-from tasks.task import Coordinates, Materials, parameters_of, sample_id, sample_rng
+from tasks.task import Coordinates
 
 INSTRUCTION = (
     "Read the following coded text and track the frequency of each coded word. Find the three "
@@ -70,19 +69,21 @@ FIRST_N, N_STEP = 6, 32
 
 
 @dataclass(frozen=True, slots=True)
-class Hay:
-    """A filled haystack. `counts[r]` is how often the word of rank r + 1 occurs; `tokens` is
-    what the words take, each after a space, and `newline` what the newline after them adds."""
+class Vocabulary:
+    """Words by rank: their tokens after a space, and after how many dots each comes once more."""
 
-    pieces: WordList
-    golds: tuple[str, ...]
-    counts: NDArray[np.int64]
-    tokens: int
-    newline: int
+    words: Sequence[str]
+    costs: Numbers
+    every: NDArray[np.float64]
+    measure: Meter
+
+    def newline_after(self, rank: int) -> int:
+        """What a newline after the word adds."""
+        return self.measure.newline_after(self.words[rank])
 
 
 @dataclass(frozen=True, slots=True)
-class FrequentWords:
+class FrequentWords(Family[Asked]):
     """`vocabulary`: how many words there are to draw from, the noise word included; None takes
     RULER's, the length // 50. Of these only ranks up to the root of the dots ever occur.
     `published` makes cells as the published generators do, see above."""
@@ -109,81 +110,45 @@ class FrequentWords:
                 f"{self.letters}; expected alpha above 1, at least 5 words and 3 letters"
             )
 
-    @property
-    def parameters(self) -> Mapping[str, Json]:
-        return parameters_of(self)
+    def steps(self, at: Coordinates, corpora: Corpora) -> Steps | None:
+        """Units of a cell are dots."""
+        return Steps() if self.published else None
 
-    def sample(self, at: Coordinates, materials: Materials) -> Sample:
-        """See `tasks.task.Task.sample`. Unit: a coded word."""
-        index, length, seed = at.index, at.length, at.seed
-        tokenizer, corpora = materials.tokenizer, materials.corpora
-        rng = sample_rng(self, at)
-        measure = meter(tokenizer)
-        around = measure.count(INSTRUCTION) + measure.count(ASK + ANSWER_PREFIX)
-        cell = self._cell(index, length, seed, tokenizer, corpora) if self.published else Cell()
-        hay = self._fill(rng, length, around, cell, measure)
-        first = hay.pieces.line(0).partition(" ")[0]
-        sources = {"tokenizer": tokenizer.fingerprint}
-        return Sample(
-            id=sample_id(self, at, sources),
-            task=self.name,
-            index=index,
-            problem=Problem(Context(hay.pieces, " "), f"{INSTRUCTION} {ASK}"),
-            golds=hay.golds,
-            match=self.match,
-            meta={
-                "counts": hay.counts[:5].tolist(),
-                "distinct_words": int(np.count_nonzero(hay.counts)),
-                "units": int(hay.counts.sum()),
-                "context_tokens": hay.tokens
-                + measure.count_once(first)
-                - measure.count_once(" " + first),
-                "prompt_tokens": around + hay.tokens + hay.newline,
-                "ruler_before": INSTRUCTION + " ",
-                "ruler_after": "\n" + ASK,
-                "answer_prefix": ANSWER_PREFIX,
-            },
-        )
+    def draw(self, draft: Draft) -> Asked:
+        prompt = RulerPrompt(INSTRUCTION + " ", "\n" + ASK, ANSWER_PREFIX)
+        return Asked(prompt, f"{INSTRUCTION} {ASK}")
 
-    def _cell(
-        self, index: int, length: int, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Cell:
-        """Units are dots."""
-        make = FrequentWords.sample
-        return published_cell(
-            make, self, index, length, seed, tokenizer, corpora, units=lambda m: int(m["counts"][0])
-        )
-
-    def _fill(
-        self, rng: random.Random, length: int, around: int, cell: Cell, measure: Meter
-    ) -> Hay:
-        """The fullest haystack of the length, in random order."""
-        room = length - self.generation_tokens - around
-        words = self._draw_words(rng, length, room)
-        costs = measure.spaced(words)
+    def fill(self, draft: Draft, asked: Asked, room: int) -> Filled:
+        """The fullest haystack of the length, in random order. Unit: a coded word."""
+        measure = draft.measure
+        words = self._draw_words(draft.rng, draft.at.length, room)
         every = np.arange(1, len(words) + 1, dtype=np.float64) ** self.alpha
-
-        def newline_after(word: int) -> int:
-            return measure.newline_after(words[word])
-
+        coded = Vocabulary(words, measure.spaced(words), every, measure)
         if self.published:
-            possible = self._published_dots(length)
-            order = _whole_steps(cell, possible, costs, every, room, newline_after)
+            possible = self._published_dots(draft.at.length)
+            order = _whole_steps(draft.cell, possible, coded, room)
             enough = possible[0]
         else:
-            order = _every_word(rng, costs, every, room, newline_after)
+            order = _every_word(draft.rng, coded, room)
             # From so many dots on, the word of rank 4 is always ahead of that of rank 5.
             enough = ceil(1 / (1 / every[3] - 1 / every[4])) + 1
         counts = np.bincount(order, minlength=len(words))
         if counts[0] < enough:
-            least = int(costs @ (enough // every).astype(np.int64)) + newline_after(0)
-            raise too_short(self.name, length, length - room + least, measure.tokenizer)
-        return Hay(
+            least = int(coded.costs @ _counts(coded, enough)) + coded.newline_after(0)
+            raise self.too_short(draft.at, room, least, measure.tokenizer.name)
+        first, tokens = words[order[0]], int(coded.costs @ counts)
+        return Filled(
             WordList(np.array(words, dtype=object), order),
-            tuple(words[GOLD_RANKS]),
-            counts,
-            int(costs @ counts),
-            newline_after(order[-1]),
+            " ",
+            golds=tuple(words[GOLD_RANKS]),
+            tokens=tokens + coded.newline_after(order[-1]),
+            context_tokens=tokens + measure.count_once(first) - measure.count_once(" " + first),
+            units=len(order),
+            meta={
+                "counts": counts[:5].tolist(),
+                "distinct_words": int(np.count_nonzero(counts)),
+            },
+            cell_units=int(counts[0]),
         )
 
     def _published_dots(self, length: int) -> Numbers:
@@ -220,74 +185,62 @@ def random_letters(rng: random.Random, count: int) -> str:
     return (ord("a") + (share * 26).astype(np.uint8)).tobytes().decode("ascii")
 
 
-def _every_word(
-    rng: random.Random,
-    costs: Numbers,
-    every: NDArray[np.float64],
-    room: int,
-    newline_after: Callable[[int], int],
-) -> Numbers:
+def _every_word(rng: random.Random, coded: Vocabulary, room: int) -> Numbers:
     """The words of the longest text of at most `room` tokens, in random order."""
     # The last word is drawn before the others: the newline after it may cost a token.
-    drawn = _weighted(rng, _counts_within(costs, every, room))
+    drawn = _weighted(rng, _counts_within(coded, room))
     for last in (drawn, 0):
-        counts = _counts_within(costs, every, room - newline_after(last))
+        counts = _counts_within(coded, room - coded.newline_after(last))
         if counts[last]:
-            which = np.repeat(np.arange(len(every)), counts)
+            which = np.repeat(np.arange(len(counts)), counts)
             return shuffled_before(rng, which, int(np.searchsorted(which, last)))
     return np.arange(0)
 
 
-def _whole_steps(
-    cell: Cell,
-    possible: Numbers,
-    costs: Numbers,
-    every: NDArray[np.float64],
-    room: int,
-    newline_after: Callable[[int], int],
-) -> Numbers:
+def _whole_steps(cell: PublishedCell, possible: Numbers, coded: Vocabulary, room: int) -> Numbers:
     """The words of the longest of the possible texts that fits, in the cell's order, with no
     more dots than its first sample has."""
-    most = min(_dots_within(costs, every, room), cell.units)
+    most = min(_dots_within(coded, room), cell.units)
     for dots in possible[possible <= most][::-1]:
-        counts = (dots // every).astype(np.int64)
-        which = np.repeat(np.arange(len(every)), counts)
-        order = shuffled(random.Random(cell.order_seed), which)
-        if costs @ counts + newline_after(order[-1]) <= room:
+        counts = _counts(coded, dots)
+        order = shuffled(random.Random(cell.order_seed), np.repeat(np.arange(len(counts)), counts))
+        if coded.costs @ counts + coded.newline_after(order[-1]) <= room:
             return order
     return np.arange(0)
 
 
-def _dots_within(costs: Numbers, every: NDArray[np.float64], room: int) -> int:
-    """The most noise words of a text of at most `room` tokens. With them, rank r occurs
-    int(dots / every[r]) times: that is RULER's n = dots x zeta(alpha). Floats are exact here
-    for alpha 2."""
-
-    def tokens(dots: int) -> int:
-        return int(costs @ (dots // every).astype(np.int64))
-
-    most = max(room, 0) // int(costs[0])
-    return bisect_right(range(most + 1), max(room, 0), key=tokens) - 1
+def _counts(coded: Vocabulary, dots: int) -> Numbers:
+    """How often each rank occurs with so many dots: rank r int(dots / every[r]) times, which is
+    RULER's n = dots x zeta(alpha). Floats are exact here for alpha 2."""
+    counts: Numbers = (dots // coded.every).astype(np.int64)
+    return counts
 
 
-def _counts_within(costs: Numbers, every: NDArray[np.float64], room: int) -> Numbers:
+def _dots_within(coded: Vocabulary, room: int) -> int:
+    """The most noise words of a text of at most `room` tokens."""
+    most = max(room, 0) // int(coded.costs[0])
+    dots = range(most + 1)
+    return bisect_right(dots, max(room, 0), key=lambda n: int(coded.costs @ _counts(coded, n))) - 1
+
+
+def _counts_within(coded: Vocabulary, room: int) -> Numbers:
     """How often each rank occurs in the longest text of at most `room` tokens.
 
     The next dot after those that fit brings one more of some further ranks, which are added in
     the order of ranks as far as there is room.
     """
-    dots = _dots_within(costs, every, room)
-    counts: Numbers = (dots // every).astype(np.int64)
-    left = room - int(costs @ counts)
-    for rank in np.flatnonzero((dots + 1) // every > counts):
-        left -= int(costs[rank])
+    dots = _dots_within(coded, room)
+    counts = _counts(coded, dots)
+    left = room - int(coded.costs @ counts)
+    for rank in np.flatnonzero(_counts(coded, dots + 1) > counts):
+        left -= int(coded.costs[rank])
         if left < 0:
             break
         counts[rank] += 1
     return counts
 
 
-def _weighted(rng: random.Random, counts: NDArray[np.int64]) -> int:
+def _weighted(rng: random.Random, counts: Numbers) -> int:
     """An index, each as likely as its count; 0 if all counts are 0."""
     total = int(counts.sum())
     place = rng.randrange(total) if total else 0

@@ -1,26 +1,31 @@
 """Needle sentences, and the haystack that is made of nothing else.
 
-Lines are kept as numbers (4 bytes a word key or a number, 16 a uuid) and rendered when
-read; numbers are drawn and measured in blocks: at 512K tokens a haystack has 23,000 lines.
+Lines are kept as numbers (4 bytes a word key or a number, 16 a uuid) and rendered when read;
+they are drawn and tokenized in blocks: at 512K tokens a haystack has 23,000 lines.
+
+Source of the uuids: RULER, scripts/data/synthetic/niah.py (`uuid.UUID(int=rng.getrandbits(128),
+version=4)`). Drawing here takes the same bits, so a seed's uuids are those of Python's own module.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Sequence
-from functools import cache, lru_cache
-from typing import Any, Literal
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.haystack.lines import LazyLines
 from tasks.haystack.measure import Meter
-from tasks.ruler.uuids import Bytes, draw_uuids, uuid_texts, uuid_tokens
+from tasks.once import once
 from tasks.ruler.words import lexicon
 
 Kind = Literal["words", "numbers", "uuids"]
 Numbers = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
 Block = NDArray[np.uint32] | Bytes
 """Drawn keys or values: a number each, or a row of 16 bytes for a uuid."""
 
@@ -34,7 +39,11 @@ BLOCK_LINES, RENDERED_LINES = 4096, 512
 LEAST_LINE_TOKENS, MOST_LINE_TOKENS = 16, 64
 """Guesses at a needle line's tokens, by which lines are drawn (enough of them) and measured (few
 in vain, and SPARE_LINES so that it ends)."""
-SPARE_LINES = 32
+SPARE_LINES = 8
+
+UUID_LETTERS = 36
+PARTS = (0, 8, 12, 16, 20, 32)
+"""Hexadecimal digits at which a uuid's parts begin, between which hyphens stand, and their end."""
 
 
 def needle_text(kind: Kind, key: str, value: str) -> str:
@@ -64,6 +73,22 @@ def draw_any(kind: Kind, rng: random.Random, count: int) -> list[str]:
     return [draw(kind, rng) for _ in range(count)]
 
 
+@dataclass(frozen=True, slots=True)
+class LineKinds:
+    """What random needle lines are made of. No key is in `excluded`; of word keys the share
+    `near_misses` (0 to 1) has one of the two words of such a key."""
+
+    key: Kind
+    value: Kind
+    excluded: Collection[str] = ()
+    near_misses: float = 0.0
+
+    def draw(self, rng: random.Random, count: int) -> NeedleLines:
+        """So many random lines."""
+        keys = _draw_keys(self, rng, count)
+        return NeedleLines(self.key, self.value, keys, _draw_block(self.value, rng, count))
+
+
 class NeedleLines(LazyLines):
     """Needle sentences of random keys and values, rendered on access."""
 
@@ -79,81 +104,64 @@ class NeedleLines(LazyLines):
         return len(self.keys)
 
     def line(self, index: int) -> str:
-        return self._lines(index, index + 1)[0]
+        return self.part(index, index + 1).render()[0]
 
     def __iter__(self) -> Iterator[str]:
         for first in range(0, len(self), RENDERED_LINES):
-            yield from self._lines(first, first + RENDERED_LINES)
+            yield from self.part(first, first + RENDERED_LINES).render()
 
-    def _lines(self, first: int, end: int) -> list[str]:
-        keys = _texts(self.key_kind, self.keys[first:end])
-        values = _texts(self.value_kind, self.values[first:end])
-        start = f"One of the special magic {self.value_kind} for "
-        return [f"{start}{key} is: {value}." for key, value in zip(keys, values, strict=True)]
+    def part(self, first: int, end: int) -> NeedleLines:
+        """The lines from `first` up to `end`."""
+        part = slice(first, end)
+        return NeedleLines(self.key_kind, self.value_kind, self.keys[part], self.values[part])
+
+    def render(self, ending: str = "") -> list[str]:
+        """All lines, each with the ending."""
+        keys, values = _texts(self.key_kind, self.keys), _texts(self.value_kind, self.values)
+        start, ending = f"One of the special magic {self.value_kind} for ", f".{ending}"
+        return [
+            f"{start}{key} is: {value}{ending}" for key, value in zip(keys, values, strict=True)
+        ]
 
 
 def fill_with_needles(
-    rng: random.Random,
-    key_kind: Kind,
-    value_kind: Kind,
-    room: int,
-    excluded: Collection[str],
-    meter: Meter,
-    least: int,
-    near_misses: float = 0.0,
-) -> tuple[NeedleLines, int]:
+    rng: random.Random, kinds: LineKinds, room: int, meter: Meter, least: int
+) -> tuple[NeedleLines, Numbers]:
     """As many random needle lines as fit into `room` tokens, newlines included, but at least
-    `least` even if they do not fit. Returns them and their tokens. No key is in `excluded`;
-    of word keys the share `near_misses` (0 to 1) has one of the two words of such a key.
-    """
-    keys: list[NDArray[Any]] = []
-    values: list[NDArray[Any]] = []
-    used = lines = 0
+    `least` even if they do not fit; and the tokens of the first 1, 2, ... of them."""
+    lines: list[NeedleLines] = []
+    costs: list[Numbers] = []
+    used = count = 0
     while True:
         block = min(BLOCK_LINES, max(room - used, 0) // LEAST_LINE_TOKENS + least)
-        drawn = NeedleLines(
-            key_kind,
-            value_kind,
-            _draw_block(key_kind, rng, block, excluded, near_misses),
-            _draw_block(value_kind, rng, block),
-        )
-        fits, tokens = _fitting(meter, drawn, room - used, min(block, least - lines))
-        keys.append(drawn.keys[:fits])
-        values.append(drawn.values[:fits])
-        used += tokens
-        lines += fits
-        if fits < block:
-            drawn = NeedleLines(key_kind, value_kind, np.concatenate(keys), np.concatenate(values))
-            return drawn, used
-
-
-def first_lines(lines: NeedleLines, count: int, meter: Meter) -> tuple[NeedleLines, int]:
-    """The first `count` of the lines, and their tokens with their newlines."""
-    first = NeedleLines(lines.key_kind, lines.value_kind, lines.keys[:count], lines.values[:count])
-    return first, int(_line_costs(meter, first).sum())
-
-
-def _fitting(meter: Meter, lines: NeedleLines, room: int, least: int) -> tuple[int, int]:
-    """How many of the lines fit, at least `least`, and their tokens. Lines are measured in
-    order, and not many more than are needed."""
-    fits = used = 0
-    first = 0
-    while first < len(lines):
-        size = max((room - used) // MOST_LINE_TOKENS, least) + SPARE_LINES
-        part = slice(first, first + size)
-        costs = _line_costs(
-            meter,
-            NeedleLines(lines.key_kind, lines.value_kind, lines.keys[part], lines.values[part]),
-        )
-        ends = np.cumsum(costs)
-        more = int(np.searchsorted(ends, room - used, side="right"))
-        more = max(more, min(len(ends), least - fits))
-        used += int(ends[more - 1]) if more else 0
-        fits += more
-        if more < len(ends):
+        drawn = kinds.draw(rng, block)
+        fitting = _fitting(meter, drawn, room - used, min(block, least - count))
+        lines.append(drawn.part(0, len(fitting)))
+        costs.append(fitting)
+        used += int(fitting.sum())
+        count += len(fitting)
+        if len(fitting) < block:
             break
-        first += size
-    return fits, used
+    keys, values = ([getattr(part, kind) for part in lines] for kind in ("keys", "values"))
+    whole = NeedleLines(kinds.key, kinds.value, np.concatenate(keys), np.concatenate(values))
+    return whole, np.cumsum(np.concatenate(costs))
+
+
+def _fitting(meter: Meter, lines: NeedleLines, room: int, least: int) -> Numbers:
+    """Tokens of each of the first lines that fit, at least `least`. Lines are tokenized in order,
+    and few more than are needed."""
+    costs = np.empty(0, dtype=np.int64)
+    fits = 0
+    while fits == len(costs) < len(lines):
+        left = room - int(costs.sum())
+        end = fits + max(left // MOST_LINE_TOKENS, least - fits) + SPARE_LINES
+        measured = meter.lines(lines.part(fits, end).render("\n"))
+        costs = np.append(costs, measured)
+        fits += max(
+            int(np.searchsorted(np.cumsum(measured), left, side="right")),
+            min(len(measured), least - fits),
+        )
+    return costs[:fits]
 
 
 def _texts(kind: Kind, block: Block) -> list[str]:
@@ -167,32 +175,32 @@ def _texts(kind: Kind, block: Block) -> list[str]:
     return [f"{adjective}-{noun}" for adjective, noun in pairs]
 
 
-@cache
+@once(1)
 def _halves() -> tuple[NDArray[np.object_], NDArray[np.object_]]:
     """Adjectives and nouns, to be taken many at a time."""
     return np.array(lexicon().adjectives, dtype=object), np.array(lexicon().nouns, dtype=object)
 
 
-def _draw_block(
-    kind: Kind,
-    rng: random.Random,
-    count: int,
-    excluded: Collection[str] = (),
-    near_misses: float = 0.0,
-) -> Block:
+def _draw_block(kind: Kind, rng: random.Random, count: int) -> Block:
     if kind == "uuids":
         return draw_uuids(rng, count)
-    words = kind == "words"
-    numbers = _uniform(rng, lexicon().pairs if words else NUMBERS, count)
-    if not words:
-        return (numbers + LEAST_NUMBER).astype(np.uint32)
-    banned = {number for text in excluded for number in lexicon().pair_numbers(text)}
-    if near_misses:
-        numbers = _with_near_misses(rng, numbers, sorted(banned), near_misses)
-    for place in np.flatnonzero(np.isin(numbers, list(banned))):
-        while int(numbers[place]) in banned:
-            numbers[place] = (numbers[place] + 1) % lexicon().pairs
-    return numbers.astype(np.uint32)
+    if kind == "words":
+        return _uniform(rng, lexicon().pairs, count).astype(np.uint32)
+    return (_uniform(rng, NUMBERS, count) + LEAST_NUMBER).astype(np.uint32)
+
+
+def _draw_keys(kinds: LineKinds, rng: random.Random, count: int) -> Block:
+    drawn = _draw_block(kinds.key, rng, count)
+    if kinds.key != "words":
+        return drawn
+    pairs = drawn.astype(np.int64)
+    banned = {number for text in kinds.excluded for number in lexicon().pair_numbers(text)}
+    if kinds.near_misses:
+        pairs = _with_near_misses(rng, pairs, sorted(banned), kinds.near_misses)
+    for place in np.flatnonzero(np.isin(pairs, list(banned))):
+        while int(pairs[place]) in banned:
+            pairs[place] = (pairs[place] + 1) % lexicon().pairs
+    return pairs.astype(np.uint32)
 
 
 def _with_near_misses(
@@ -217,67 +225,23 @@ def _uniform(rng: random.Random, many: int, count: int) -> Numbers:
     return ((high + low) >> np.uint64(32)).astype(np.int64)
 
 
-def _line_costs(meter: Meter, lines: NeedleLines) -> Numbers:
-    """Tokens of each line with its newline. Parts that the pre-tokenizer splits are looked up;
-    lines without such parts (by the tokenizer, or by their kinds) are tokenized."""
-    value_costs = _value_costs(meter, lines.value_kind, lines.values)
-    key_costs = None if value_costs is None else _key_costs(meter, lines.key_kind, lines.keys)
-    if value_costs is None or key_costs is None:
-        return meter.lines([line + "\n" for line in lines])
-    fixed = meter.count(f"One of the special magic {lines.value_kind} for") + meter.count(" is:")
-    return fixed + key_costs + value_costs
+# -- uuids -----------------------------------------------------------------------------------
 
 
-def _key_costs(meter: Meter, kind: Kind, keys: Block) -> Numbers | None:
-    """Tokens of each " key", if the pre-tokenizer splits its parts."""
-    if kind == "uuids":
-        return uuid_tokens(meter, keys.astype(np.uint8, copy=False))
-    pair_costs = _pair_tokens(meter) if kind == "words" else None
-    if pair_costs is None:
-        return None
-    adjectives, nouns = pair_costs
-    which = keys.astype(np.int64)
-    costs: Numbers = adjectives[which // len(nouns)] + nouns[which % len(nouns)]
-    return costs
+def draw_uuids(rng: random.Random, count: int) -> Bytes:
+    """`count` random uuids of version 4: a row of 16 bytes each, the first one first."""
+    rows = np.frombuffer(rng.randbytes(16 * count), dtype=np.uint8).reshape(count, 16)
+    rows = rows[:, ::-1].copy()
+    rows[:, 6] = rows[:, 6] & 0x0F | 0x40
+    rows[:, 8] = rows[:, 8] & 0x3F | 0x80
+    return rows
 
 
-def _value_costs(meter: Meter, kind: Kind, values: Block) -> Numbers | None:
-    """Tokens of each " value.\\n", if the pre-tokenizer splits its parts."""
-    if kind == "uuids":
-        costs = uuid_tokens(meter, values.astype(np.uint8, copy=False))
-        return None if costs is None else costs + meter.line(".\n")
-    parts = _number_tokens(meter) if kind == "numbers" else None
-    if parts is None:
-        return None
-    first, middle, last = parts
-    high, low = np.divmod(values.astype(np.int64), 10_000)
-    number: Numbers = first[high] + middle[low // 10] + last[low % 10]
-    return number
-
-
-@lru_cache(maxsize=4)
-def _pair_tokens(meter: Meter) -> tuple[Numbers, Numbers] | None:
-    """Tokens of " adjective" and of "-noun", if the pre-tokenizer splits between them."""
-    if not all(meter.tokenizer.splits_between(f" {a}", "-b") for a in ("a", "big", "wide-eyed")):
-        return None
-    words = lexicon()
-    return (
-        meter.spaced(words.adjectives),
-        meter.spaced([f"a-{word}" for word in words.nouns]) - meter.count(" a"),
-    )
-
-
-@lru_cache(maxsize=4)
-def _number_tokens(meter: Meter) -> tuple[Numbers, Numbers, Numbers] | None:
-    """Tokens of " 123", "456" and "7.\\n" of each number " 1234567.\\n", if the pre-tokenizer
-    splits between them."""
-    split = meter.tokenizer.splits_between
-    edges = [(" 123", "4567.\n"), (" 123456", "7.\n")]
-    if meter.digits_together is None or not all(split(*edge) for edge in edges):
-        return None
-    threes = [f"{number:03}" for number in range(1000)]
-    return (
-        meter.spaced(threes),
-        meter.lines([f"{three}\n" for three in threes]) - meter.count("\n"),
-        np.array([meter.line(f"{digit}.\n") for digit in range(10)]),
-    )
+def uuid_texts(rows: Bytes) -> list[str]:
+    """The uuids as `str(uuid.UUID(...))` writes them."""
+    digits = np.frombuffer(rows.tobytes().hex().encode(), dtype=np.uint8).reshape(len(rows), 32)
+    letters = np.full((len(rows), UUID_LETTERS), ord("-"), dtype=np.uint8)
+    for hyphens, (start, end) in enumerate(pairwise(PARTS)):
+        letters[:, start + hyphens : end + hyphens] = digits[:, start:end]
+    text = letters.tobytes().decode("ascii")
+    return [text[start : start + UUID_LETTERS] for start in range(0, len(text), UUID_LETTERS)]

@@ -23,32 +23,28 @@ has the key that is asked for; values of a sample are distinct; essays repeat wi
 
 from __future__ import annotations
 
-import random
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from core.context import Context
 from core.errors import UsageError
-from core.tokens import Tokenizer
-from core.types import Evidence, Json, Match, Problem, Sample
+from core.types import Evidence, Match, RulerPrompt
 from tasks.corpora.read import Corpora
+from tasks.haystack.family import Asked, Draft, Family, Filled
 from tasks.haystack.lines import NOISE, Inserted, Repeated, insertion_points, pinned_points
-from tasks.haystack.measure import Meter, meter, too_short
-from tasks.haystack.published_cells import SHORT, Cell, published_cell
+from tasks.haystack.published_cells import SHORT, Steps
 from tasks.ruler.essays import DEPTHS, fill_with_essays
 from tasks.ruler.needles import (
     Kind,
+    LineKinds,
     draw_any,
     draw_distinct,
     fill_with_needles,
-    first_lines,
     needle_text,
 )
 from tasks.ruler.words import lexicon
 from tasks.scoring import ALL, GoldScorer
-from tasks.task import Coordinates, Materials, check_depth, parameters_of, sample_id, sample_rng
+from tasks.task import Coordinates, check_depth
 
 MAGIC = {
     False: "Some special magic {kind} are hidden within the following text. "
@@ -79,13 +75,11 @@ class Needle:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """The texts around a context in RULER's prompt, and MemAgent's question."""
+class AskedNeedles(Asked):
+    """The needles in the order of drawing, and which are asked for, in the question's order."""
 
-    before: str
-    after: str
-    answer_prefix: str
-    question: str
+    needles: tuple[Needle, ...]
+    wanted: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +96,7 @@ class Hay:
 
 
 @dataclass(frozen=True, slots=True)
-class Niah:
+class Niah(Family[AskedNeedles]):
     """One needle task. Fields are RULER's: kinds of key and value, how many keys are hidden,
     how many values each has, how many keys are asked for. `depth` puts the needle of the first
     gold at that share of the haystack (0 to 1) and leaves the others where chance puts them.
@@ -148,78 +142,29 @@ class Niah:
                 f"{self.name}: {hidden} needles for the {len(DEPTHS)} depths of an essay haystack"
             )
 
-    @property
-    def parameters(self) -> Mapping[str, Json]:
-        return parameters_of(self)
-
-    def sample(self, at: Coordinates, materials: Materials) -> Sample:
-        """See `tasks.task.Task.sample`. Unit: a noise line, a needle line, a word of essay."""
-        index, length, seed = at.index, at.length, at.seed
-        tokenizer, corpora = materials.tokenizer, materials.corpora
-        rng = sample_rng(self, at)
-        cell = self._cell(index, length, seed, tokenizer, corpora) if self.published else Cell()
-        needles, asked = self._draw_needles(rng)
-        asked_keys = [needles[i].key for i in asked[:: self.values]]
-        frame = self._frame(asked_keys)
-        measure = meter(tokenizer)
-        around = measure.line_once(frame.before) + measure.count_once(
-            frame.after.removeprefix("\n") + frame.answer_prefix
-        )
-        room = length - self.generation_tokens - around
-        hay = self._fill(rng, needles, asked[0], room, cell, measure, corpora)
-        if (least := around + hay.tokens + self.generation_tokens) > length:
-            raise too_short(self.name, length, least, tokenizer)
-        sources = {"tokenizer": tokenizer.fingerprint, "words": lexicon().fingerprint}
+    def steps(self, at: Coordinates, corpora: Corpora) -> Steps | None:
+        if not self.published:
+            return None
         if self.haystack == "essay":
-            sources["essays"] = corpora.essays().fingerprint
-        return Sample(
-            id=sample_id(self, at, sources),
-            task=self.name,
-            index=index,
-            problem=Problem(Context(hay.pieces, hay.separator), frame.question),
-            golds=tuple(needles[i].value for i in asked),
-            match=self.match,
-            evidence=tuple(
-                Evidence(hay.places[i], 0, len(needles[i].text), needles[i].text) for i in asked
-            ),
-            meta={
-                "keys": list(asked_keys),
-                "values": [needles[i].value for i in asked],
-                "depths": [hay.depths[i] for i in asked],
-                "units": hay.units,
-                "context_tokens": hay.tokens - _newline_tokens(hay, measure),
-                "prompt_tokens": around + hay.tokens,
-                "ruler_before": frame.before,
-                "ruler_after": frame.after,
-                "answer_prefix": frame.answer_prefix,
-            },
-        )
+            return Steps(ESSAY_STEP, len(corpora.essays().words))
+        return Steps(SHORT_LINE_STEP if at.length < SHORT else LINE_STEP)
 
-    def _cell(
-        self, index: int, length: int, seed: int, tokenizer: Tokenizer, corpora: Corpora
-    ) -> Cell:
-        step, end = SHORT_LINE_STEP if length < SHORT else LINE_STEP, sys.maxsize
-        if self.haystack == "essay":
-            step, end = ESSAY_STEP, len(corpora.essays().words)
-        return published_cell(
-            Niah.sample, self, index, length, seed, tokenizer, corpora, step=step, end=end
-        )
-
-    def _draw_needles(self, rng: random.Random) -> tuple[list[Needle], list[int]]:
-        """The needles in the order of drawing, and which are asked for, in question order."""
+    def draw(self, draft: Draft) -> AskedNeedles:
         count = max(self.keys, self.queries)
         draw = draw_any if self.published else draw_distinct
-        keys = draw(self.key_kind, rng, count)
-        values = draw(self.value_kind, rng, count * self.values)
-        needles = [
+        keys = draw(self.key_kind, draft.rng, count)
+        values = draw(self.value_kind, draft.rng, count * self.values)
+        needles = tuple(
             Needle(key, value, needle_text(self.value_kind, key, value))
             for i, key in enumerate(keys)
             for value in values[i * self.values : (i + 1) * self.values]
-        ]
-        asked = rng.sample(range(count), self.queries)
-        return needles, [i * self.values + j for i in asked for j in range(self.values)]
+        )
+        asked = draft.rng.sample(range(count), self.queries)
+        prompt, question = self._words_around([keys[i] for i in asked])
+        wanted = tuple(i * self.values + j for i in asked for j in range(self.values))
+        return AskedNeedles(prompt, question, needles, wanted)
 
-    def _frame(self, asked_keys: Sequence[str]) -> Frame:
+    def _words_around(self, asked_keys: Sequence[str]) -> tuple[RulerPrompt, str]:
         single = self.queries * self.values == 1
         kind = self.value_kind.removesuffix("s") if single else self.value_kind
         query = asked_keys[0]
@@ -227,69 +172,70 @@ class Niah:
             query = ", ".join(asked_keys[:-1]) + ", and " + asked_keys[-1]
         magic = MAGIC[single].format(kind=kind)
         question = QUESTION[single].format(kind=kind, query=query)
-        return Frame(
-            before=magic + QUIZ.format(kind=kind),
-            after="\n" + question,
-            answer_prefix=ANSWER_PREFIX[single].format(kind=kind, query=query),
-            question=f"{magic} {question}",
+        prefix = ANSWER_PREFIX[single].format(kind=kind, query=query)
+        prompt = RulerPrompt(magic + QUIZ.format(kind=kind), "\n" + question, prefix)
+        return prompt, f"{magic} {question}"
+
+    def fill(self, draft: Draft, asked: AskedNeedles, room: int) -> Filled:
+        """Unit: a noise line, a needle line, a word of essay."""
+        needles = [asked.needles[i] for i in asked.wanted]
+        essay = self.haystack == "essay"
+        hay = (self._in_essays if essay else self._in_lines)(draft, asked, room)
+        end = hay.separator + hay.pieces[-1]
+        newline = draft.measure.line_once(end + "\n") - draft.measure.count_once(end)
+        sources = {"words": lexicon().fingerprint}
+        if essay:
+            sources["essays"] = draft.corpora.essays().fingerprint
+        return Filled(
+            hay.pieces,
+            hay.separator,
+            golds=tuple(needle.value for needle in needles),
+            tokens=hay.tokens,
+            context_tokens=hay.tokens - newline,
+            units=hay.units,
+            evidence=tuple(
+                Evidence(hay.places[i], 0, len(needle.text), needle.text)
+                for i, needle in zip(asked.wanted, needles, strict=True)
+            ),
+            meta={
+                "keys": [needle.key for needle in needles[:: self.values]],
+                "values": [needle.value for needle in needles],
+                "depths": [hay.depths[i] for i in asked.wanted],
+            },
+            sources=sources,
         )
 
-    def _fill(
-        self,
-        rng: random.Random,
-        needles: Sequence[Needle],
-        first_gold: int,
-        room: int,
-        cell: Cell,
-        measure: Meter,
-        corpora: Corpora,
-    ) -> Hay:
-        """The fullest haystack that fits `room` tokens with its needles, or the least one."""
-        if self.haystack == "essay":
-            texts = [needle.text for needle in needles]
-            pinned = None if self.depth is None else (first_gold, self.depth)
-            essays = corpora.essays()
-            return Hay(" ", *fill_with_essays(rng, essays, texts, room, cell, measure, pinned))
+    def _in_essays(self, draft: Draft, asked: AskedNeedles, room: int) -> Hay:
+        texts = [needle.text for needle in asked.needles]
+        pinned = None if self.depth is None else (asked.wanted[0], self.depth)
+        hay = fill_with_essays(draft, texts, room, pinned)
+        return Hay(" ", hay.pieces, hay.places, hay.depths, hay.words, hay.tokens)
+
+    def _in_lines(self, draft: Draft, asked: AskedNeedles, room: int) -> Hay:
+        needles, measure, rng = asked.needles, draft.measure, draft.rng
         hidden = sum(measure.line_once(needle.text + "\n") for needle in needles)
-        base: Sequence[str]
-        if self.haystack == "noise":
-            line = measure.line(NOISE + "\n")
-            base = Repeated(NOISE, max(cell.within((room - hidden) // line), len(needles)))
-            tokens = hidden + line * len(base)
-        else:
-            base, used = fill_with_needles(
-                rng,
-                self.key_kind,
-                self.value_kind,
-                room - hidden,
-                () if self.published else {needle.key for needle in needles},
-                measure,
-                least=max(len(needles), cell.step),
-                near_misses=self.near_misses,
-            )
-            if (lines := max(cell.within(len(base)), len(needles))) < len(base):
-                base, used = first_lines(base, lines, measure)
-            tokens = hidden + used
+        base, tokens = self._lines(draft, needles, room - hidden)
         if self.depth is not None:
-            places = pinned_points(rng, len(base), len(needles), first_gold, self.depth)
+            places = pinned_points(rng, len(base), len(needles), asked.wanted[0], self.depth)
         else:
             places = insertion_points(rng, len(base), len(needles))
-            cell.order_rng(rng).shuffle(places)
+            draft.cell.order_rng(rng).shuffle(places)
         inserted = {place: n.text for place, n in zip(places, needles, strict=True)}
-        needles_before = [sum(p < place for p in places) for place in places]
-        return Hay(
-            pieces=Inserted(base, inserted),
-            separator="\n",
-            places=places,
-            depths=[
-                (place - n) / len(base) for place, n in zip(places, needles_before, strict=True)
-            ],
-            units=len(base),
-            tokens=tokens,
-        )
+        before = [place - sum(other < place for other in places) for place in places]
+        depths = [lines / len(base) for lines in before]
+        return Hay("\n", Inserted(base, inserted), places, depths, len(base), hidden + tokens)
 
-
-def _newline_tokens(hay: Hay, measure: Meter) -> int:
-    """Tokens that the newline after the context adds to the prompt."""
-    end = hay.separator + hay.pieces[-1]
-    return measure.line_once(end + "\n") - measure.count_once(end)
+    def _lines(
+        self, draft: Draft, needles: Sequence[Needle], room: int
+    ) -> tuple[Sequence[str], int]:
+        """Lines of noise, or of other needles, for so much room, and their tokens."""
+        if self.haystack == "noise":
+            line = draft.measure.line(NOISE + "\n")
+            count = max(draft.cell.within(room // line), len(needles))
+            return Repeated(NOISE, count), line * count
+        keys = () if self.published else {needle.key for needle in needles}
+        kinds = LineKinds(self.key_kind, self.value_kind, frozenset(keys), self.near_misses)
+        least = max(len(needles), draft.cell.steps.size)
+        lines, ends = fill_with_needles(draft.rng, kinds, room, draft.measure, least)
+        count = max(draft.cell.within(len(lines)), len(needles))
+        return lines.part(0, count), int(ends[count - 1])

@@ -24,18 +24,19 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from core.context import Context
 from core.errors import UsageError
-from core.types import Evidence, Json, Match, Problem, Sample
+from core.types import Evidence, Match, RulerPrompt
+from tasks.corpora.read import Corpora
+from tasks.haystack.family import Asked, Draft, Family, Filled
 from tasks.haystack.lines import NOISE, Inserted, Repeated, insertion_points
-from tasks.haystack.measure import Meter, edge_tokens, meter, too_short
-from tasks.haystack.published_cells import Cell, published_cell
+from tasks.haystack.measure import Meter, edge_tokens
+from tasks.haystack.published_cells import Steps
 from tasks.scoring import ALL, GoldScorer
-from tasks.task import Coordinates, Materials, check_depth, parameters_of, sample_id, sample_rng
+from tasks.task import Coordinates, check_depth
 
 INSTRUCTION = "Memorize and track the chain(s) of variable assignment hidden in the following text."
 ASK = "Question: Find all variables that are assigned the value {value} in the text above."
@@ -72,21 +73,14 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Hay:
-    """A filled haystack; `places` are the pieces of the first chain's lines. `tokens` counts
-    the context and the newline after it, which takes `newline_tokens` more than without
-    outer white space."""
+class AskedChains(Asked):
+    """The chains of a sample; the first is asked for."""
 
-    separator: str
-    pieces: Sequence[str]
-    places: Sequence[int]
-    units: int
-    tokens: int
-    newline_tokens: int
+    chains: tuple[Chain, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class VariableTracking:
+class VariableTracking(Family[AskedChains]):
     """`chains` chains of `hops` copies each; the first chain is asked for. `depth` puts its
     first line at that share of the haystack (0 to 1), the others at random places after it.
     `published` makes cells as the published generators do, see above."""
@@ -111,75 +105,32 @@ class VariableTracking:
                 "expected at least one of each"
             )
 
-    @property
-    def parameters(self) -> Mapping[str, Json]:
-        return parameters_of(self)
+    def steps(self, at: Coordinates, corpora: Corpora) -> Steps | None:
+        return Steps(LINE_STEP) if self.published else None
 
-    def sample(self, at: Coordinates, materials: Materials) -> Sample:
-        """See `tasks.task.Task.sample`. Unit: a noise line."""
-        index, length, seed = at.index, at.length, at.seed
-        tokenizer, corpora = materials.tokenizer, materials.corpora
-        rng = sample_rng(self, at)
-        cell = Cell()
-        if self.published:
-            make = VariableTracking.sample
-            cell = published_cell(
-                make, self, index, length, seed, tokenizer, corpora, step=LINE_STEP
-            )
-        chains = _draw_chains(rng, self.chains, self.hops)
-        asked = chains[0]
+    def draw(self, draft: Draft) -> AskedChains:
+        chains = _draw_chains(draft.rng, self.chains, self.hops)
+        names, value = chains[0].names, chains[0].value
         before = INSTRUCTION + "\n\n"
         if self.form == "ruler":
-            before = self._worked_example(rng, cell.order_rng(rng)) + "\n\n" + before
-        after = "\n" + ASK.format(value=asked.value)
-        prefix = ANSWER_PREFIX.format(names=len(asked.names), value=asked.value)
-
-        measure = meter(tokenizer)
-        around = measure.line_once(before) + measure.count_once(after.lstrip("\n") + prefix)
-        room = length - self.generation_tokens - around
-        hay = self._fill(rng, chains, room, cell, measure)
-        if hay.tokens > room:
-            raise too_short(self.name, length, length - room + hay.tokens, tokenizer)
-        return Sample(
-            id=sample_id(self, at, {"tokenizer": tokenizer.fingerprint}),
-            task=self.name,
-            index=index,
-            problem=Problem(
-                Context(hay.pieces, hay.separator),
-                f"{INSTRUCTION} {ASK.format(value=asked.value)}",
-            ),
-            golds=asked.names,
-            match=self.match,
-            evidence=tuple(
-                Evidence(place, 0, len(line.rstrip()), line.rstrip())
-                for place, line in zip(hay.places, asked.lines, strict=True)
-            ),
-            meta={
-                "value": asked.value,
-                "depths": [place / len(hay.pieces) for place in hay.places],
-                "units": hay.units,
-                "context_tokens": hay.tokens - hay.newline_tokens,
-                "prompt_tokens": around + hay.tokens,
-                "ruler_before": before,
-                "ruler_after": after,
-                "answer_prefix": prefix,
-            },
+            before = self._worked_example(draft) + "\n\n" + before
+        ask, prefix = ASK.format(value=value), ANSWER_PREFIX.format(names=len(names), value=value)
+        return AskedChains(
+            RulerPrompt(before, "\n" + ask, prefix), f"{INSTRUCTION} {ask}", tuple(chains)
         )
 
-    def _fill(
-        self, rng: random.Random, chains: Sequence[Chain], room: int, cell: Cell, measure: Meter
-    ) -> Hay:
-        """The fullest haystack of at most `room` tokens, or the least one there can be."""
-        key = rng.getrandbits(64)
+    def fill(self, draft: Draft, asked: AskedChains, room: int) -> Filled:
+        """Unit: a noise line."""
+        key, measure, cell = draft.rng.getrandbits(64), draft.measure, draft.cell
         ruler = self.form == "ruler"
         noise = NOISE if ruler else NOISE + "\n"
-        hidden = sum(_unit_tokens(measure, ruler, line) for c in chains for line in c.lines)
+        hidden = sum(_unit_tokens(measure, ruler, one) for c in asked.chains for one in c.lines)
         each = _unit_tokens(measure, ruler, noise)
-        least = max(self.hops + 1, cell.step)
+        least = max(self.hops + 1, cell.steps.size)
         # One line more than fits, then back: the edges' own tokens depend on the layout.
         units = max(cell.within((room - hidden) // each + 1), least)
         while True:
-            pieces, places = _lay_out(random.Random(key), noise, units, chains, self.depth)
+            pieces, places = _lay_out(random.Random(key), noise, units, asked.chains, self.depth)
             tokens = hidden + each * units
             if not ruler:
                 tokens += edge_tokens(measure, pieces[0], pieces[-1])
@@ -188,12 +139,27 @@ class VariableTracking:
             units = max(cell.within(units - 1), least)
         end = "\n" + pieces[-1] if ruler else " " + pieces[-1]
         newline = measure.line(end + "\n") - measure.count(end.rstrip("\n"))
-        return Hay("\n" if ruler else " ", pieces, places, units, tokens, newline)
+        chain = asked.chains[0]
+        lines = [line.rstrip() for line in chain.lines]
+        return Filled(
+            pieces,
+            "\n" if ruler else " ",
+            golds=chain.names,
+            tokens=tokens,
+            context_tokens=tokens - newline,
+            units=units,
+            evidence=tuple(
+                Evidence(place, 0, len(line), line)
+                for place, line in zip(places, lines, strict=True)
+            ),
+            meta={"value": chain.value, "depths": [place / len(pieces) for place in places]},
+        )
 
-    def _worked_example(self, rng: random.Random, example_rng: random.Random) -> str:
-        """RULER's example before the question: the same task in 16 lines, with its answer.
-        `rng` draws its names, `example_rng` the rest."""
-        names = _draw_names(rng, self.hops + 1, EXAMPLE_NAME_LETTERS)
+    def _worked_example(self, draft: Draft) -> str:
+        """RULER's example before the question: the same task in 16 lines, with its answer. Its
+        names are the sample's, the rest is the cell's."""
+        example_rng = draft.cell.order_rng(draft.rng)
+        names = _draw_names(draft.rng, self.hops + 1, EXAMPLE_NAME_LETTERS)
         (value,) = _draw_values(example_rng, 1)
         chain = Chain(value, names)
         noise_lines = max(EXAMPLE_NOISE_LINES, self.hops + 1)

@@ -8,13 +8,13 @@ words are joined when they are read.
 from __future__ import annotations
 
 import random
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.haystack.lines import LazyLines
 from tasks.haystack.measure import Meter
+from tasks.once import once
 
 ITEM_BITS = 20
 """Numbers of words stay below 2**20, which leaves 44 bits to shuffle by."""
@@ -78,7 +78,7 @@ def _numbers(count: int) -> list[str]:
     return _numbers_to(1 << (count - 1).bit_length())
 
 
-@lru_cache(maxsize=2)
+@once(2)
 def _numbers_to(count: int) -> list[str]:
     return [f"{number}." for number in range(1, count + 1)]
 
@@ -88,26 +88,8 @@ def numbering_tokens(measure: Meter, count: int) -> Numbers:
     return _numbering_tokens(measure, 1 << max(count - 1, 1).bit_length())[:count]
 
 
-@lru_cache(maxsize=32)
+@once(32)
 def _numbering_tokens(measure: Meter, count: int) -> Numbers:
-    costs = _costs_by_digits(measure, count)
-    if costs is None:
-        costs = measure.spaced([f"{number}." for number in range(1, count + 1)])
+    costs = measure.spaced([f"{number}." for number in range(1, count + 1)])
     costs[0] = measure.count("1.")
     return np.cumsum(costs)
-
-
-def _costs_by_digits(measure: Meter, count: int) -> Numbers | None:
-    """Tokens of " 1.", " 2.", ..., where each digit beyond two costs the same."""
-    split = measure.tokenizer.splits_between
-    pairs = [(a, b) for a in "123456789" for b in "0123456789"]
-    one = {measure.count(f" {a}.") for a, _ in pairs}
-    two = {measure.count(f" {a}{b}.") for a, b in pairs}
-    each = measure.digit_tokens
-    if each is None or len(one | two) > 2 or not all(split(f" {a}", f"{b}.") for a, b in pairs):
-        return None
-    costs = np.full(count, one.pop(), dtype=np.int64)
-    costs[9:] = two.pop()
-    for digits in range(3, len(str(count)) + 1):
-        costs[10 ** (digits - 1) - 1 :] += each
-    return costs

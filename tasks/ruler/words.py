@@ -13,10 +13,10 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import cache
 from importlib import resources
 
 from core.errors import DataMissing
+from tasks.once import once
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Lexicon:
         ]
 
 
-@cache
+@once(1)
 def lexicon() -> Lexicon:
     """The word lists of the installed wonderwords package, read once."""
     lists = tuple(_read(f"{kind}list.txt") for kind in ("adjective", "noun", "verb"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 
 import pytest
 from tokenizers import Tokenizer as Backend
@@ -18,14 +17,6 @@ from tests.core.tokenizers import pocket as pocket
 from tests.core.tokenizers import qwen2 as qwen2
 
 PLACES = ["Arden", "Belmont", "Corioli", "Dunsinane", "Elsinore", "Fife", "Illyria", "Messina"]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests leave the user's cache folder alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="session")

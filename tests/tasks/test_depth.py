@@ -15,6 +15,7 @@ from core.types import Sample
 from tasks.corpora.read import Corpora
 from tasks.registry import TASKS, find_task
 from tasks.task import Coordinates, Materials
+from tests.tasks.parts import sizes
 
 WITH_DEPTH = [
     name
@@ -31,7 +32,7 @@ def make(name: str, depth: float, index: int, tokenizer: Tokenizer, corpora: Cor
     task: Any = replace(TASKS[name], depth=depth)  # type: ignore[type-var]
     length = 7_500 if name == "qa_1" else 20_000
     sample: Sample = task.sample(Coordinates(index, length, 3), Materials(tokenizer, corpora))
-    left = length - task.generation_tokens - int(str(sample.meta["prompt_tokens"]))
+    left = length - task.generation_tokens - sizes(sample).prompt_tokens
     assert 0 <= left < 400
     return sample
 

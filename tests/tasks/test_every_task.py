@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from tasks.corpora.read import Corpora
 from tasks.registry import TASKS, find_task
 from tasks.scoring import score
 from tasks.task import Coordinates, Materials, Task
+from tests.tasks.parts import sizes, whole_prompt
 
 GIVEN = ("ruler_hqa_files", "ruler_hqa_kept", "longbench_", "ruler_hqa_train")
 MADE = [name for name in TASKS if not name.startswith(GIVEN)]
@@ -27,13 +27,6 @@ COUNTED = ("cwe", "fwe")
 
 def make(name: str, index: int, length: int, tokenizer: Tokenizer, corpora: Corpora) -> Sample:
     return TASKS[name].sample(Coordinates(index, length, 3), Materials(tokenizer, corpora))
-
-
-def whole_prompt(sample: Sample) -> str:
-    """RULER's prompt, from the parts kept with the sample."""
-    meta: Any = sample.meta
-    context = sample.problem.context.text()
-    return str(meta["ruler_before"] + context + meta["ruler_after"] + meta["answer_prefix"])
 
 
 def last_unit_tokens(sample: Sample, tokenizer: Tokenizer) -> int:
@@ -50,9 +43,9 @@ def test_length_is_exact(name: str, extra: int, any_tokenizer: Tokenizer, corpor
     for index in range(3):
         sample = make(name, index, length, any_tokenizer, corpora)
         tokens = len(any_tokenizer.encode(whole_prompt(sample)))
-        assert tokens == sample.meta["prompt_tokens"]
+        assert tokens == sizes(sample).prompt_tokens
         context = sample.problem.context.text().strip()
-        assert len(any_tokenizer.encode(context)) == sample.meta["context_tokens"]
+        assert len(any_tokenizer.encode(context)) == sizes(sample).context_tokens
         left = length - task.generation_tokens - tokens
         assert 0 <= left < last_unit_tokens(sample, any_tokenizer)
 

@@ -18,13 +18,15 @@ from hypothesis import strategies as st
 from core.tokens import Tokenizer
 from core.types import Sample
 from tasks.corpora.read import Corpora, Essays, Pool, Question, Words
+from tasks.haystack.measure import meter
 from tasks.questions.documents import DocumentQuestions
-from tasks.questions.drawn_documents import MOST_PASSED_OVER, _drawn
+from tasks.questions.drawn_documents import MOST_PASSED_OVER, Drawing
 from tasks.registry import TASKS
 from tasks.ruler.niah import Niah
 from tasks.task import Coordinates, Materials, sample_rng
 from tests.conftest import SHARED
-from tests.tasks.test_every_task import BY_TOKENS, MADE, whole_prompt
+from tests.tasks.parts import sizes, whole_prompt
+from tests.tasks.test_every_task import BY_TOKENS, MADE
 
 SEED = 5
 DOCUMENT_TASKS = [
@@ -43,7 +45,7 @@ def make(
 def room_left(sample: Sample, length: int, tokenizer: Tokenizer) -> int:
     """Tokens that the sample falls short of its length; the whole prompt is tokenized."""
     tokens = len(tokenizer.encode(whole_prompt(sample)))
-    assert tokens == sample.meta["prompt_tokens"]
+    assert tokens == sizes(sample).prompt_tokens
     return length - TASKS[sample.task].generation_tokens - tokens
 
 
@@ -52,7 +54,7 @@ def unit_tokens(sample: Sample, tokenizer: Tokenizer, corpora: Corpora) -> int:
     task, pieces = TASKS[sample.task], sample.problem.context.pieces
     if isinstance(task, Niah) and task.haystack == "essay":
         words = corpora.essays().words
-        units: Any = sample.meta["units"]
+        units: Any = sizes(sample).units
         # The word that comes next, and the newline after it, which may cost a token.
         return tokenizer.count(f" {words[units % len(words)]}\n") + 1
     if sample.task == "cwe":
@@ -112,7 +114,7 @@ def check_filling(sample: Sample, length: int, tokenizer: Tokenizer, corpora: Co
     chosen: list[int] = []
     passed_over: list[int] = []
     used = 0
-    for document in _drawn(rng, pool, question):
+    for document in Drawing(rng, pool, question, meter(tokenizer)).documents():
         more = cost(len(chosen) + 1, document)
         if len(chosen) < len(question.golds) or used + more <= room:
             chosen.append(document)
@@ -236,7 +238,7 @@ def test_hostile_corpora_are_measured_exactly(
     length = (6_000 if any_tokenizer.name == "bytes" else 3_000) + more
     sample = make(name, 0, length, any_tokenizer, corpora, seed=more)
     tokens = len(any_tokenizer.encode(whole_prompt(sample)))
-    assert tokens == sample.meta["prompt_tokens"]
+    assert tokens == sizes(sample).prompt_tokens
     assert tokens + TASKS[name].generation_tokens <= length
     context = sample.problem.context
     ids = any_tokenizer.encode(context.text().strip())
@@ -255,4 +257,4 @@ def test_hostile_lists_are_measured_exactly(words: list[str], any_tokenizer: Tok
         sample = make(name, 0, 7_000, any_tokenizer, corpora)
     assert set(sample.golds) <= set(corpora.english_words().words)
     tokens = len(any_tokenizer.encode(whole_prompt(sample)))
-    assert tokens == sample.meta["prompt_tokens"]
+    assert tokens == sizes(sample).prompt_tokens

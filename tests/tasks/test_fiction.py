@@ -27,6 +27,7 @@ from tasks.fiction.world import RELATIONS, SIZE, Entity, World, _mix, code_of, w
 from tasks.registry import TASKS
 from tasks.ruler.words import lexicon
 from tasks.task import Coordinates, Materials
+from tests.tasks.parts import sizes
 
 MIXED = TASKS["fiction_mixed"]
 assert isinstance(MIXED, Fiction)
@@ -97,7 +98,7 @@ def read(document: str) -> tuple[tuple[str, str], dict[str, str]]:
 
 def facts_of(sample: Sample) -> Facts:
     facts = dict(map(read, documents_of(sample)))
-    assert len(facts) == sample.meta["documents"], "no title stands twice"
+    assert len(facts) == sizes(sample).units, "no title stands twice"
     return facts
 
 
@@ -352,8 +353,8 @@ def test_long_haystacks_are_measured_to_the_token(length: int, any_tokenizer: To
     for index in range(2):
         sample = make(index, length, any_tokenizer)
         context = sample.problem.context
-        assert context.count(any_tokenizer) == sample.meta["context_tokens"]
-        short = length - 32 - int(str(sample.meta["prompt_tokens"]))
+        assert context.count(any_tokenizer) == sizes(sample).context_tokens
+        short = length - 32 - sizes(sample).prompt_tokens
         assert 0 <= short < max(any_tokenizer.count(piece) for piece in list(context.pieces)[:99])
 
 
@@ -374,7 +375,7 @@ def test_gold_documents_stand_anywhere_or_within_the_first_share(
     for index in range(30):
         sample = make(index, 30_000, byte_tokenizer, task=early)
         golds: Any = sample.meta["gold_documents"]
-        assert max(golds) <= max(0.2 * int(str(sample.meta["documents"])), len(golds))
+        assert max(golds) <= max(0.2 * sizes(sample).units, len(golds))
         assert sample.problem.question == make(index, 30_000, byte_tokenizer).problem.question
 
 
@@ -389,7 +390,7 @@ def test_a_number_of_documents_can_be_asked_for(byte_tokenizer: Tokenizer) -> No
     for documents in (4, 15, 20, 21, 700):
         task = replace(MIXED, documents=documents)
         sample = make(0, 1, byte_tokenizer, task=task)
-        assert sample.meta["documents"] == documents == len(documents_of(sample))
+        assert sizes(sample).units == documents == len(documents_of(sample))
     with pytest.raises(UsageError, match="the gold ones"):
         make(0, 1, byte_tokenizer, task=replace(MIXED, hops=(4,), documents=3))
 

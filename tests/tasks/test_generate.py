@@ -9,39 +9,40 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import run
 from core.errors import SettingsChanged, UsageError
 from core.tokens import Tokenizer
 from tasks.corpora.read import Corpora
 from tasks.output import generate as generating
-from tasks.output.generate import Cell, Making, generate
-from tasks.output.progress import Progress
+from tasks.output.generate import CellFile, Making, generate
+from tasks.output.progress import SamplesProgress
 from tasks.registry import find_task
 from tasks.task import Coordinates, Materials
 from tests.conftest import ROOT
 
 POCKET = str(ROOT / "checkpoints" / "pocket-base")
 CELLS = [
-    Cell("niah_single_1", 1_024, 3),
-    Cell("niah_multikey_3", 2_000, 2),
-    Cell("cwe@common=3", 2_000, 2),
-    Cell("fwe", 1_500, 2),
-    Cell("vt", 1_024, 2),
-    Cell("ruler_hqa", 1_500, 3),
-    Cell("qa_1@whole_corpus_at_most=true", 8_000, 2),
-    Cell("niah_multivalue", 1_500, 2),
-    Cell("fiction_mixed", 2_000, 2),
+    CellFile("niah_single_1", 1_024, 3),
+    CellFile("niah_multikey_3", 2_000, 2),
+    CellFile("cwe@common=3", 2_000, 2),
+    CellFile("fwe", 1_500, 2),
+    CellFile("vt", 1_024, 2),
+    CellFile("ruler_hqa", 1_500, 3),
+    CellFile("qa_1@whole_corpus_at_most=true", 8_000, 2),
+    CellFile("niah_multivalue", 1_500, 2),
+    CellFile("fiction_mixed", 2_000, 2),
 ]
 
 pytestmark = pytest.mark.usefixtures("pocket")
 
 
 def make(
-    out: Path, corpora: Corpora, *, cells: list[Cell] = CELLS, workers: int = 1, **settings: Any
+    out: Path, corpora: Corpora, *, cells: list[CellFile] = CELLS, workers: int = 1, **settings: Any
 ) -> tuple[int, int]:
     wanted: dict[str, Any] = {"form": "index", "seed": 7, "data": corpora.data_dir} | settings
-    progress = Progress({cell.name: (cell.samples, cell.length) for cell in cells})
+    progress = SamplesProgress({cell.name: (cell.samples, cell.length) for cell in cells})
     return generate(Making(out, tokenizer=POCKET, **wanted), cells, workers, progress)
 
 
@@ -109,7 +110,7 @@ def test_what_is_finished_is_not_made_again(
     # A file that is gone, or wanted with more samples, is made again, and only that.
     (tmp_path / "out" / "vt" / "1024.jsonl").unlink()
     assert make(tmp_path / "out", corpora)[0] == 1
-    assert make(tmp_path / "out", corpora, cells=[Cell("vt", 1_024, 3), *CELLS[:4]])[0] == 1
+    assert make(tmp_path / "out", corpora, cells=[CellFile("vt", 1_024, 3), *CELLS[:4]])[0] == 1
     assert len((tmp_path / "out" / "vt" / "1024.jsonl").read_text().splitlines()) == 3
 
 
@@ -127,7 +128,7 @@ def test_other_settings_or_corpora_are_refused(
     items = json.loads(source.read_text())
     (data / source.name).write_text(json.dumps(items[:30]))
     with pytest.raises(SettingsChanged, match="another hotpotqa"):
-        make(out, corpora, cells=[Cell("ruler_hqa", 1_400, 2)], data=data)
+        make(out, corpora, cells=[CellFile("ruler_hqa", 1_400, 2)], data=data)
     (out / "manifest.json").write_text("{")
     with pytest.raises(UsageError, match="delete it to begin anew"):
         make(out, corpora, cells=few)
@@ -137,7 +138,7 @@ def test_a_cell_that_cannot_be_made_is_told_before_anything_is_written(
     tmp_path: Path, corpora: Corpora
 ) -> None:
     with pytest.raises(UsageError, match="documents of the corpus"):
-        make(tmp_path / "out", corpora, cells=[*CELLS, Cell("qa_1", 100_000, 1)])
+        make(tmp_path / "out", corpora, cells=[*CELLS, CellFile("qa_1", 100_000, 1)])
     assert not (tmp_path / "out").exists()
 
 
@@ -190,26 +191,23 @@ def test_the_papers_set_has_all_its_cells(capsys: pytest.CaptureFixture[str]) ->
     assert not {"cwe", "qa_2"} & by_task.keys()
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("file", [io.StringIO(), Terminal()])
-def test_progress_says_how_far_it_is(file: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_says_how_far_it_is(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("tasks.output.progress.time.monotonic", lambda: now[0])
-    progress = Progress({"a 8": (10, 100), "b 8": (10, 300), "c 8": (10, 100)}, file)
-    progress.found("a 8")
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, width=100)
+    progress = SamplesProgress({"a 8": (10, 100), "b 8": (10, 300), "c 8": (10, 100)}, console)
+    progress.made("a 8", 10)
     progress.made("b 8", 1)
     assert file.getvalue() == "", "quick commands stay quiet"
     now[0] = 10.0
     progress.made("b 8", 5)
-    # 1,000 of 5,000 were there before; 1,500 took 10 s, and 2,500 are left.
-    assert "]  50%  cells 1/3  left 0:16  b 8: 5 of 10 samples" in file.getvalue()
     now[0] = 10.1
     progress.made("b 8", 6)
-    assert "6 of 10" not in file.getvalue()
-    assert file.getvalue().startswith("\r" if file.isatty() else "[")
     progress.finish()
-    assert file.getvalue().endswith("\n")
+    said = file.getvalue()
+    assert ("\x1b" in said) == terminal
+    assert "cells 1/3  b 8: " in said
+    if not terminal:
+        assert said == "50%  cells 1/3  b 8: 5 of 10 samples\n"

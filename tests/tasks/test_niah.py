@@ -19,6 +19,7 @@ from tasks.ruler.needles import NeedleLines
 from tasks.ruler.niah import Niah
 from tasks.ruler.words import lexicon
 from tasks.task import Coordinates, Materials
+from tests.tasks.parts import prompt, sizes
 
 NO_DATA = Corpora(None)
 
@@ -42,11 +43,11 @@ def test_the_question_of_one_value(byte_tokenizer: Tokenizer) -> None:
         "A special magic number is hidden within the following text. Make sure to memorize it. "
         f"What is the special magic number for {key} mentioned in the provided text?"
     )
-    assert sample.meta["ruler_before"] == (
+    assert prompt(sample).before == (
         "A special magic number is hidden within the following text. Make sure to memorize it. "
         "I will quiz you about the number afterwards.\n"
     )
-    assert sample.meta["answer_prefix"] == (
+    assert prompt(sample).answer_prefix == (
         f" The special magic number for {key} mentioned in the provided text is"
     )
     assert sample.evidence[0].text == (
@@ -77,7 +78,7 @@ def test_a_noise_haystack_is_noise_and_needles_and_ends_with_noise(
         assert len(needles) == len(set(needles)) == 4
         assert sum(sample.golds[0] in line for line in needles) == len(sample.golds) == 1
         assert lines[-1] == NOISE
-        assert len(lines) == sample.meta["units"] + 4
+        assert len(lines) == sizes(sample).units + 4
 
 
 def test_a_needle_haystack_asks_for_a_key_that_occurs_once(byte_tokenizer: Tokenizer) -> None:
@@ -130,7 +131,7 @@ def test_essay_needles_stand_between_sentences(byte_tokenizer: Tokenizer, corpor
             assert ended or place == len(pieces) - 1
         essay = " ".join(p for i, p in enumerate(pieces) if i not in places)
         assert " ".join(corpora.essays().words).startswith(essay)
-        assert len(essay.split()) == sample.meta["units"]
+        assert len(essay.split()) == sizes(sample).units
 
 
 def test_essays_repeat_where_they_end(byte_tokenizer: Tokenizer, corpora: Corpora) -> None:

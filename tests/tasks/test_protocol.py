@@ -11,12 +11,13 @@ import pytest
 
 from core.tokens import Tokenizer
 from tasks.corpora.read import Corpora
+from tasks.haystack.family import Draft
 from tasks.haystack.measure import meter
-from tasks.haystack.published_cells import Cell
+from tasks.haystack.published_cells import PublishedCell
 from tasks.questions.documents import PUBLISHED_DOCUMENTS
 from tasks.registry import TASKS, find_task
 from tasks.ruler.essays import DEPTHS, EssaySentences, fill_with_essays
-from tasks.ruler.needles import NeedleLines, draw_distinct, fill_with_needles
+from tasks.ruler.needles import LineKinds, NeedleLines, draw_distinct, fill_with_needles
 from tasks.ruler.words import lexicon
 from tasks.task import Coordinates, Materials
 
@@ -82,15 +83,15 @@ def test_needles_in_essays_stand_at_the_forty_depths(
     byte_tokenizer: Tokenizer, corpora: Corpora
 ) -> None:
     assert np.linspace(0, 100, 40, endpoint=True).round().astype(int).tolist() == list(DEPTHS)
-    essays, measure = corpora.essays(), meter(byte_tokenizer)
     depths: Counter[int] = Counter()
     first: Counter[int] = Counter()
     for seed in range(2_000):
         needles = [f"Needle {i}." for i in range(4)]
-        pieces, places, shares, words, _ = fill_with_essays(
-            random.Random(seed), essays, needles, 6_000, Cell(), measure
-        )
-        sentences = len(EssaySentences(essays, words))
+        at, rng = Coordinates(0, 6_000, seed), random.Random(seed)
+        draft = Draft(at, corpora, meter(byte_tokenizer), rng, PublishedCell())
+        hay = fill_with_essays(draft, needles, 6_000, None)
+        pieces, places, shares = hay.pieces, hay.places, hay.depths
+        sentences = len(EssaySentences(corpora.essays(), hay.words))
         wanted = {int(sentences * depth / 100): depth for depth in DEPTHS}
         found = [wanted[round(share * sentences)] for share in shares]
         assert len(set(found)) == len(set(places)) == 4
@@ -163,9 +164,8 @@ def test_keys_and_values_have_their_forms_and_differ(byte_tokenizer: Tokenizer) 
 
 def test_no_needle_of_a_haystack_has_the_key_that_is_asked_for(byte_tokenizer: Tokenizer) -> None:
     keys = draw_distinct("words", random.Random(1), 3)
-    lines, _ = fill_with_needles(
-        random.Random(2), "words", "numbers", 400_000, set(keys), meter(byte_tokenizer), least=1
-    )
+    kinds = LineKinds("words", "numbers", set(keys))
+    lines, _ = fill_with_needles(random.Random(2), kinds, 400_000, meter(byte_tokenizer), least=1)
     assert isinstance(lines, NeedleLines)
     assert len(lines) > 4_000
     assert not any(f" for {key} is" in line for line in lines for key in keys)

@@ -17,8 +17,9 @@ from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sample
 from tasks.corpora.read import Corpora
+from tasks.haystack.family import _first_units
 from tasks.haystack.lines import NOISE
-from tasks.haystack.published_cells import Cell, _first_meta
+from tasks.haystack.published_cells import PublishedCell, Steps
 from tasks.registry import TASKS, find_task
 from tasks.ruler import needles as needle_lines
 from tasks.ruler.fwe import N_STEP
@@ -26,7 +27,7 @@ from tasks.ruler.words import Lexicon
 from tasks.task import Coordinates, Materials
 from tests.conftest import SHARED
 from tests.tasks.conftest import hotpot_item
-from tests.tasks.test_every_task import whole_prompt
+from tests.tasks.parts import prompt, sizes, whole_prompt
 from tests.tasks.test_golden_samples import ROWS
 from tests.tasks.test_word_counts import entries
 
@@ -67,20 +68,20 @@ def texts(sample: Any) -> tuple[str, ...]:
 
 
 def units_of(sample: Any) -> int:
-    return int(sample.meta["distinct_words" if sample.task == "cwe" else "units"])
+    return int(sample.meta["distinct_words"] if sample.task == "cwe" else sample.sizes.units)
 
 
 # -- one number of units -------------------------------------------------------------------
 
 
 def test_a_cell_gives_whole_steps_and_no_more_than_the_first_sample_has() -> None:
-    assert [Cell(25, 325).within(most) for most in (400, 332, 325, 324, 26, 3)] == [
+    assert [PublishedCell(Steps(25), 325).within(most) for most in (400, 332, 325, 324, 26, 3)] == [
         325, 325, 325, 300, 25, 25,
     ]  # fmt: skip
-    assert [Cell(500, end=1_234).within(most) for most in (2_000, 1_234, 1_233)] == [
+    assert [PublishedCell(Steps(500, 1_234)).within(most) for most in (2_000, 1_234, 1_233)] == [
         1_234, 1_234, 1_000,
     ]  # fmt: skip
-    assert Cell().within(7) == 7
+    assert PublishedCell().within(7) == 7
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -98,7 +99,7 @@ def test_the_samples_of_a_cell_have_one_number_of_units(
     assert len(set(units)) < len(set(fullest)) or len(set(fullest)) == 1
     for sample in samples:
         used = len(byte_tokenizer.encode(whole_prompt(sample)))
-        assert used == sample.meta["prompt_tokens"] <= length - TASKS[name].generation_tokens
+        assert used == sizes(sample).prompt_tokens <= length - TASKS[name].generation_tokens
 
 
 def test_a_sample_that_is_too_long_with_the_cells_number_loses_a_step(
@@ -112,9 +113,9 @@ def test_a_sample_that_is_too_long_with_the_cells_number_loses_a_step(
             make("niah_multikey_1_noise", i, length, byte_tokenizer, corpora) for i in range(6)
         )
         for other in others:
-            missing = first.meta["units"] - other.meta["units"]
+            missing = sizes(first).units - sizes(other).units
             assert missing in (0, 5)
-            left = length - 128 - other.meta["prompt_tokens"]
+            left = length - 128 - sizes(other).prompt_tokens
             assert missing == 0 or left < 5 * line
             lost += missing
     assert lost
@@ -134,16 +135,16 @@ def test_the_numbers_are_those_of_memagents_generators(
 ) -> None:
     corpora = Corpora(SHARED / "data")
     name, length, text = row["task"], row["max_seq_length"], row["context"]
-    meta = [make(name, i, length, qwen2, corpora).meta for i in range(4)]
+    ours = [make(name, i, length, qwen2, corpora) for i in range(4)]
     if name == "fwe":
-        assert Counter(text.split(" "))["..."] in [one["counts"][0] for one in meta]
+        assert Counter(text.split(" "))["..."] in [one.meta["counts"][0] for one in ours]
         return
     hidden = text.count("One of the special magic")
     wanted = {"niah_single_1": text.count(NOISE), "vt": text.count(NOISE)}
     wanted["niah_multikey_2"] = hidden - 1
     # Where sentences are glued, the published number counts two of our words as one.
     wanted[name] = wanted.get(name, (len(text.split()) - 10 * hidden) // 500 * 500)
-    assert {one["units"] for one in meta} == {wanted[name]}
+    assert {sizes(one).units for one in ours} == {wanted[name]}
 
 
 # -- one order -----------------------------------------------------------------------------
@@ -190,9 +191,9 @@ def test_worked_examples_of_a_cell_differ_in_words_only(
             make(name, index, 12_000, byte_tokenizer, corpora, published=published)
             for name in ("vt@form=ruler", "cwe@form=ruler")
         )
-        names.add(vt.meta["ruler_before"])
-        assignments.add(re.sub(r"\b(?!VAR)[A-Z]{3}\b", "X", vt.meta["ruler_before"]))
-        listed = entries(cwe.meta["ruler_before"].split("\n")[1])
+        names.add(prompt(vt).before)
+        assignments.add(re.sub(r"\b(?!VAR)[A-Z]{3}\b", "X", prompt(vt).before))
+        listed = entries(prompt(cwe).before.split("\n")[1])
         words.add(tuple(listed))
         counts.add(tuple(listed.index(word) for word in listed))
     assert len(names) == len(words) == 6
@@ -207,13 +208,10 @@ def test_worked_examples_of_a_cell_differ_in_words_only(
 def few_pairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Six pairs of words in all, so that they meet."""
     few = Lexicon(("big", "old"), ("cat", "dog", "eel"), (), "few")
-    cached = (needle_lines._halves, needle_lines._pair_tokens)
-    for function in cached:
-        function.cache_clear()
+    needle_lines._halves.cache_clear()
     monkeypatch.setattr(needle_lines, "lexicon", lambda: few)
     yield
-    for function in cached:
-        function.cache_clear()
+    needle_lines._halves.cache_clear()
 
 
 def test_the_key_that_is_asked_for_may_stand_elsewhere(
@@ -252,7 +250,7 @@ def test_essays_end_with_the_corpus(byte_tokenizer: Tokenizer, corpora: Corpora)
     words = corpora.essays().words
     for index in range(2):
         sample = make("niah_single_2", index, 60_000, byte_tokenizer, corpora)
-        assert sample.meta["units"] == len(words)
+        assert sizes(sample).units == len(words)
         text = sample.problem.context.text().replace(f"{sample.evidence[0].text} ", "")
         assert text.replace(f" {sample.evidence[0].text}", "") == " ".join(words)
 
@@ -262,8 +260,8 @@ def test_gold_documents_of_a_cell_stand_at_the_same_places(
     name: str, byte_tokenizer: Tokenizer, corpora: Corpora
 ) -> None:
     places = {
-        (m["documents"], *m["gold_documents"])
-        for m in (make(name, i, LENGTH, byte_tokenizer, corpora).meta for i in range(10))
+        (s.sizes.units, *s.meta["gold_documents"])
+        for s in (make(name, i, LENGTH, byte_tokenizer, corpora) for i in range(10))
     }
     assert len(places) == len({documents for documents, *_ in places})
 
@@ -273,7 +271,7 @@ def test_documents_that_are_used_up_are_all_given(
 ) -> None:
     for index in range(2):
         sample = make("qa_1", index, 100_000, byte_tokenizer, corpora)
-        assert sample.meta["documents"] == len(corpora.squad().documents) == 96
+        assert sizes(sample).units == len(corpora.squad().documents) == 96
 
 
 def test_training_questions_have_a_first_sample_too(
@@ -289,7 +287,7 @@ def test_training_questions_have_a_first_sample_too(
     (tmp_path / "kept.json").write_text(json.dumps({"corpus": digest, "kept": [3, 4]}))
     for one in (task, kept):
         sample = one.sample(Coordinates(1, LENGTH, 3), Materials(byte_tokenizer, corpora))
-        assert sample.meta["documents"] % 10 == 0
+        assert sizes(sample).units % 10 == 0
 
 
 # -- cwe and fwe ---------------------------------------------------------------------------
@@ -339,7 +337,7 @@ def test_a_published_sample_is_the_same_alone_and_in_any_order(
     name: str, byte_tokenizer: Tokenizer, corpora: Corpora
 ) -> None:
     def made(index: int) -> tuple[str, ...]:
-        _first_meta.cache_clear()
+        _first_units.cache_clear()
         length = LENGTH if name != "cwe@form=ruler" else 12_000
         return texts(make(name, index, length, byte_tokenizer, Corpora(corpora.data_dir)))
 

@@ -121,10 +121,20 @@ def test_memagents_array_can_be_read_back(
     assert export_samples(made, "memagent", out, byte_tokenizer, 32) == 2
     rows = json.loads(out.read_text(encoding="utf-8"))
     assert rows == [memagent_row(sample) for sample in made]
-    assert list(rows[1]) == ["context", "input", "answers", "num_docs", "index"]
+    assert list(rows[1]) == ["context", "input", "answers", "outputs", "num_docs", "index"]
     assert rows[1]["context"].count("Document ") == rows[1]["num_docs"]
     assert export_samples([], "memagent", out, byte_tokenizer, 32) == 0
     assert json.loads(out.read_text()) == []
+
+
+def test_memagents_client_finds_the_golds_of_its_general_tasks(
+    byte_tokenizer: Tokenizer, corpora: Corpora
+) -> None:
+    for name in ("niah_multivalue", "vt", "cwe", "fwe"):
+        (sample,) = samples(name, 1, byte_tokenizer, corpora)
+        row = memagent_row(sample)
+        assert row["outputs"] == row["answers"] == list(sample.golds)
+        assert "num_docs" not in row
 
 
 def test_a_datasets_folder_can_be_loaded(

@@ -16,6 +16,7 @@ from tasks.questions.documents import PUBLISHED_DOCUMENTS, DocumentQuestions
 from tasks.registry import TASKS
 from tasks.ruler.vt import VariableTracking
 from tasks.task import Coordinates, Materials
+from tests.tasks.parts import sizes, whole_prompt
 
 VT = TASKS["vt"]
 HQA = TASKS["ruler_hqa"]
@@ -71,7 +72,7 @@ def test_gold_documents_stand_anywhere_or_within_the_first_share(
     depths: list[float] = []
     for index in range(40):
         sample = make(early, index, 9_000, byte_tokenizer, corpora)
-        documents = int(str(sample.meta["documents"]))
+        documents = sizes(sample).units
         golds = sample.meta["gold_documents"]
         assert isinstance(golds, list)
         assert all(int(str(g)) <= max(int(documents * 0.1), 2) for g in golds)
@@ -97,10 +98,7 @@ def test_hostile_documents_are_measured_exactly(any_tokenizer: Tokenizer) -> Non
     for seed in range(25):
         length = 400 + 61 * seed
         sample = HQA.sample(Coordinates(0, length, seed), Materials(any_tokenizer, corpora))
-        meta = sample.meta
-        text = sample.problem.context.text()
-        whole = f"{meta['ruler_before']}{text}{meta['ruler_after']}{meta['answer_prefix']}"
-        assert len(any_tokenizer.encode(whole)) == meta["prompt_tokens"]
+        assert len(any_tokenizer.encode(whole_prompt(sample))) == sizes(sample).prompt_tokens
 
 
 def test_documents_are_numbered_and_different(byte_tokenizer: Tokenizer, corpora: Corpora) -> None:
@@ -109,7 +107,7 @@ def test_documents_are_numbered_and_different(byte_tokenizer: Tokenizer, corpora
     assert [t.split(":\n")[0] for t in texts] == [f"Document {k + 1}" for k in range(len(texts))]
     bodies = {t.split(":\n", 1)[1] for t in texts}
     pool = corpora.hotpotqa()
-    assert len(bodies) == len(texts) == sample.meta["documents"]
+    assert len(bodies) == len(texts) == sizes(sample).units
     assert bodies >= {pool.documents[d] for d in pool.questions[3].own}
 
 
@@ -117,16 +115,16 @@ def test_too_little_room_keeps_the_golds(byte_tokenizer: Tokenizer, corpora: Cor
     sample = make(HQA, 3, 900, byte_tokenizer, corpora)
     pool = corpora.hotpotqa()
     text = sample.problem.context.text()
-    assert int(str(sample.meta["documents"])) < 10
+    assert sizes(sample).units < 10
     assert all(pool.documents[d] in text for d in pool.questions[3].golds)
 
 
 def test_published_numbers_of_documents(byte_tokenizer: Tokenizer, corpora: Corpora) -> None:
     task = TASKS["ruler_hqa_published"]
     assert isinstance(task, DocumentQuestions)
-    assert make(task, 0, 7_000, byte_tokenizer, corpora).meta["documents"] == 50
+    assert sizes(make(task, 0, 7_000, byte_tokenizer, corpora)).units == 50
     assert PUBLISHED_DOCUMENTS[3_500_000] == 25_600
-    assert make(replace(task, documents=12), 0, 1, byte_tokenizer, corpora).meta["documents"] == 12
+    assert sizes(make(replace(task, documents=12), 0, 1, byte_tokenizer, corpora)).units == 12
     with pytest.raises(UsageError, match="one of the lengths 7000"):
         make(task, 0, 8_192, byte_tokenizer, corpora)
 
@@ -149,9 +147,9 @@ def test_a_used_up_corpus_is_refused_or_given_whole(
     with pytest.raises(UsageError, match="96 documents of the corpus") as caught:
         make(task, 0, 100_000, byte_tokenizer, corpora)
     most = int(str(caught.value).split("which make ")[1].split()[0])
-    assert make(task, 0, most, byte_tokenizer, corpora).meta["documents"] == 96
+    assert sizes(make(task, 0, most, byte_tokenizer, corpora)).units == 96
     whole = replace(task, whole_corpus_at_most=True)
-    assert make(whole, 0, 100_000, byte_tokenizer, corpora).meta["documents"] == 96
+    assert sizes(make(whole, 0, 100_000, byte_tokenizer, corpora)).units == 96
 
 
 def test_squad_prefers_paragraphs_of_the_same_article(

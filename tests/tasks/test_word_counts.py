@@ -25,6 +25,7 @@ from tasks.ruler.fwe import FrequentWords, random_letters
 from tasks.ruler.wordlists import WORDS_A_PIECE, WordList, numbering_tokens, shuffled
 from tasks.ruler.words import lexicon
 from tasks.task import Coordinates, Materials
+from tests.tasks.parts import prompt, sizes, whole_prompt
 
 NO_DATA = Corpora(None)
 
@@ -94,11 +95,9 @@ def test_one_more_entry_would_not_fit(
     task = replace(cwe, form=form)
     for length in range(9_000, 9_012):
         sample = make(task, 0, length, any_tokenizer)
-        meta: Any = sample.meta
         text = sample.problem.context.text()
-        whole = f"{meta['ruler_before']}{text}{meta['ruler_after']}{meta['answer_prefix']}"
-        assert len(any_tokenizer.encode(whole)) == meta["prompt_tokens"]
-        left = length - task.generation_tokens - meta["prompt_tokens"]
+        assert len(any_tokenizer.encode(whole_prompt(sample))) == sizes(sample).prompt_tokens
+        left = length - task.generation_tokens - sizes(sample).prompt_tokens
         dearest = max(map(any_tokenizer.count, {f" 9999. {word}" for word in entries(text)}))
         assert 0 <= left < dearest
 
@@ -108,7 +107,7 @@ def test_rulers_prompt_begins_with_a_worked_example(
 ) -> None:
     for length, total, many, few in ((3_000, 20, 3, 1), (9_000, 40, 10, 3)):
         sample = make(replace(cwe, form="ruler"), 1, length, byte_tokenizer)
-        before = str(sample.meta["ruler_before"])
+        before = prompt(sample).before
         found = re.fullmatch(
             r"(Below is [^\n]+ often\.)\n([^\n]+)\nQuestion: What are the 10 most common words in "
             r"the above list\? Answer: The top 10 words that appear most often in the list are: "
@@ -149,7 +148,7 @@ def test_longer_lists_take_the_english_words(
     corpora = Corpora(tmp_path)
     sample = make(task, 0, 200_000, byte_tokenizer, corpora=corpora)
     assert set(entries(sample.problem.context.text())) <= set(words)
-    assert sample.meta["prompt_tokens"] > 199_850  # type: ignore[operator]
+    assert sizes(sample).prompt_tokens > 199_850
     with pytest.raises(UsageError, match="ask for at most that") as caught:
         make(task, 0, 900_000, byte_tokenizer, corpora=corpora)
     assert "20000 words" in str(caught.value)
@@ -216,12 +215,10 @@ def test_another_exponent_and_vocabulary(fwe: FrequentWords, byte_tokenizer: Tok
 def test_one_more_coded_word_would_not_fit(fwe: FrequentWords, any_tokenizer: Tokenizer) -> None:
     for length in range(3_000, 3_024):
         sample = make(fwe, 0, length, any_tokenizer)
-        meta: Any = sample.meta
         text = sample.problem.context.text()
-        whole = f"{meta['ruler_before']}{text}{meta['ruler_after']}{meta['answer_prefix']}"
-        assert len(any_tokenizer.encode(whole)) == meta["prompt_tokens"]
+        assert len(any_tokenizer.encode(whole_prompt(sample))) == sizes(sample).prompt_tokens
         dearest = max(any_tokenizer.count(f" {word}") for word in set(text.split(" ")))
-        assert 0 <= length - fwe.generation_tokens - meta["prompt_tokens"] < dearest
+        assert 0 <= length - fwe.generation_tokens - sizes(sample).prompt_tokens < dearest
 
 
 def test_coded_words_stand_anywhere(fwe: FrequentWords, byte_tokenizer: Tokenizer) -> None:
