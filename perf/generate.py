@@ -8,10 +8,10 @@ All on one core, CPU seconds. For each task and length one line, in ms a sample:
     encode  the tokenizer's time for the same text
     ratio   make / encode: at most 1.3, and 0.1 where units repeat (noise, essays, lists of words)
 
-Every cell is made in a process of its own, forked where the tokenizer is loaded and the corpora
-are read and nothing is counted: the first draw of a document or word is part of `make`. The
-tokenizer is timed on --encoded samples, spread over the cell. Ends with code 1 if a cell is above
-its bar. Cells that cannot be made (no corpus, or one too small) are named and left out.
+A cell is made in a process of its own, forked where the tokenizer is loaded and the corpora are
+read and nothing is counted: the first draw of a document or word is part of `make`. Its texts are
+tokenized in another, so that both begin with the tokenizer's own cache empty. Ends with code 1 if
+a cell is above its bar. Cells that cannot be made (no corpus, or one too small) are left out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import argparse
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -86,8 +87,7 @@ def main() -> int:
     above: list[str] = []
     for length in arguments.lengths:
         for name in arguments.tasks or TASKS:
-            measure = partial(_measure, materials, name, length, arguments)
-            timed = _in_a_process(measure)
+            timed = _measured(materials, name, length, arguments.samples)
             if isinstance(timed, str):
                 print(f"{name} at {length} left out: {timed[:90]}...", flush=True)
                 continue
@@ -102,7 +102,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokenizer", type=Path, default=Path("checkpoints/pocket-base"))
     parser.add_argument("--data", type=Path, help="folder with corpora")
     parser.add_argument("--samples", type=int, default=128, help="of each cell")
-    parser.add_argument("--encoded", type=int, default=8, help="samples to time the tokenizer on")
     parser.add_argument("--lengths", type=int, nargs="+", default=[32_768], help="tokens")
     parser.add_argument("--tasks", nargs="+", help="names; all that can be made if absent")
     return parser.parse_args()
@@ -128,15 +127,23 @@ def _bar(task: Task) -> float:
     return REPEATING_BAR if repeats else BAR
 
 
-def _measure(
-    materials: Materials, name: str, length: int, arguments: argparse.Namespace
-) -> Timed | str:
+def _measured(materials: Materials, name: str, length: int, samples: int) -> Timed | str:
     task = find_task(name)
     if name.partition("@")[0].endswith("_published"):
         length = NOMINAL.get(length, length)
-    samples, every = arguments.samples, max(arguments.samples // arguments.encoded, 1)
-    make = encode = size = 0.0
-    encoded = 0
+    with tempfile.TemporaryDirectory() as folder:
+        texts = [Path(folder) / str(index) for index in range(samples)]
+        made = _in_a_process(partial(_make, materials, task, length, texts))
+        if isinstance(made, str):
+            return made
+        encoded = _in_a_process(partial(_encode, materials.tokenizer, texts))
+        size = sum(path.stat().st_size for path in texts)
+    return Timed(name, length, _bar(task), made / samples, encoded / samples, size / samples)
+
+
+def _make(materials: Materials, task: Task, length: int, texts: Sequence[Path]) -> float | str:
+    """Seconds to make all samples and write them to /dev/null; their texts are kept, untimed."""
+    total = 0.0
     with Path(os.devnull).open("wb", buffering=0) as sink:
 
         def made(index: int) -> Sample:
@@ -145,18 +152,20 @@ def _measure(
                 sink.write(block.encode())
             return sample
 
-        for index in range(samples):
+        for index, path in enumerate(texts):
             try:
                 seconds, sample = _timed(partial(made, index))
             except (DataMissing, UsageError) as error:
                 return str(error)
-            make += seconds
-            if index % every == 0:
-                text = sample.problem.context.text()
-                encode += _timed(partial(materials.tokenizer.count, text))[0]
-                size += len(text.encode())
-                encoded += 1
-    return Timed(name, length, _bar(task), make / samples, encode / encoded, size / encoded)
+            total += seconds
+            path.write_bytes(sample.problem.context.text().encode())
+    return total
+
+
+def _encode(tokenizer: Tokenizer, texts: Sequence[Path]) -> float:
+    """Seconds to tokenize the texts."""
+    read = (path.read_bytes().decode() for path in texts)
+    return sum(_timed(partial(tokenizer.count, text))[0] for text in read)
 
 
 def _in_a_process(call: Callable[[], Result]) -> Result:

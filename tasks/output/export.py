@@ -143,9 +143,15 @@ def index_row(sample: Sample) -> dict[str, Json]:
 
 def counted_and_reported(sample: Sample) -> dict[str, Json]:
     """All that a task says of a sample besides the texts: its prompt, its sizes, and `meta`."""
-    parts = [asdict(part) for part in (sample.sizes, sample.prompt) if part]
-    index = {} if sample.source_index is None else {"source_index": sample.source_index}
-    return {key: value for part in (sample.meta, index, *parts) for key, value in part.items()}
+    told = dict(sample.meta)
+    if sample.source_index is not None:
+        told["source_index"] = sample.source_index
+    if sample.sizes:
+        told |= asdict(sample.sizes)
+    if around := sample.prompt:
+        told |= {"ruler_before": around.before, "ruler_after": around.after}
+        told["answer_prefix"] = around.answer_prefix
+    return told
 
 
 def _json_lines(file: TextIO, rows: Iterable[dict[str, Json]]) -> int:

@@ -50,7 +50,7 @@ class KeptQuestions(DocumentQuestions):
         # Slots rebuild the class, which super() cannot follow.
         number = numbers[at.index]
         made = DocumentQuestions.sample(self, replace(at, index=number), materials)
-        return replace(made, index=at.index, meta={**made.meta, "hotpotqa_index": number})
+        return replace(made, index=at.index, source_index=number)
 
     def _numbers(self, pool: Pool, corpora: Corpora) -> Sequence[int]:
         """Numbers of the questions in the dev file."""

@@ -212,7 +212,7 @@ def test_one_corpus_that_fails_does_not_stop_the_others(shelf: Shelf, tmp_path: 
     assert (out / "published" / "eval_50.json").is_file()
     for part in ("squad: no route", "dev-v2.0.json", str(out / "hotpotqa")):
         assert part in str(caught.value)
-    with pytest.raises(UsageError, match="there are hotpotqa"):
+    with pytest.raises(UsageError, match="there are: hotpotqa"):
         get(["hotpot"], out, shelf)
     assert tuple(CORPORA) == CORPUS_NAMES
 

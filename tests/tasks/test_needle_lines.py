@@ -9,8 +9,8 @@ import pytest
 
 from core.tokens import Tokenizer
 from tasks.haystack.measure import meter
+from tasks.ruler import needles
 from tasks.ruler.needles import (
-    BLOCK_LINES,
     Kind,
     LineKinds,
     draw_uuids,
@@ -38,12 +38,13 @@ def test_lines_are_counted_together_as_one_by_one(any_tokenizer: Tokenizer) -> N
 
 @pytest.mark.parametrize(("key", "value"), [("words", "uuids"), ("uuids", "numbers")])
 def test_lines_fill_the_room_and_are_the_same_one_by_one_and_in_order(
-    key: Kind, value: Kind, any_tokenizer: Tokenizer
+    key: Kind, value: Kind, any_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measure, room = meter(any_tokenizer), 400_000
+    monkeypatch.setattr(needles, "BLOCK_LINES", 64)
+    measure, room = meter(any_tokenizer), 20_000
     kinds = LineKinds(key, value, {"big-cat"})
     lines, ends = fill_with_needles(random.Random(2), kinds, room, measure, least=1)
-    assert len(lines) > BLOCK_LINES, "more than are drawn at once"
+    assert len(lines) > 64, "more than are drawn at once"
     assert list(lines) == [lines.line(i) for i in range(len(lines))]
     assert ends[-1] == any_tokenizer.count("\n".join([*lines, "T"])) - any_tokenizer.count("T")
     assert room - 150 < ends[-1] <= room

@@ -16,7 +16,7 @@ from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Evidence, Problem, Sample
 from tasks.corpora.read import Corpora
-from tasks.output.export import export_samples, memagent_row, ruler_row
+from tasks.output.export import counted_and_reported, export_samples, memagent_row, ruler_row
 from tasks.output.show import MARK_OFF, MARK_ON, describe, excerpts
 from tasks.registry import TASKS
 from tasks.task import Coordinates, Materials
@@ -149,7 +149,9 @@ def test_a_datasets_folder_can_be_loaded(
     loaded = load_from_disk(str(out))
     for row, sample in zip(loaded, made, strict=True):
         assert (row["id"], row["golds"]) == (sample.id, list(sample.golds))
-        assert json.loads(row["meta"]) == sample.meta
+        told = json.loads(row["meta"])
+        assert told == counted_and_reported(sample)
+        assert told.keys() > {*sample.meta, "prompt_tokens", "ruler_before"}
         spans = zip(row["evidence_start"], row["evidence_end"], strict=True)
         assert [row["context"][s:e] for s, e in spans] == row["evidence_text"]
     with pytest.raises(UsageError, match="is there already"):
