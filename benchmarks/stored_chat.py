@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from benchmarks.admission import Admission
 from benchmarks.store import Store
 from core.rollout import told
-from core.types import Message, Sampling, TokenSpan, Turn
+from core.types import Message, Sample, Sampling, TokenSpan, Turn
 
 Ask = Callable[..., Awaitable[Turn]]
 """`async (messages, *, max_tokens, sampling, tag) -> Turn`, a client bound to a model."""
@@ -20,7 +20,7 @@ CHARS_PER_TOKEN = 3.5
 
 
 class StoredChat:
-    """Implements `core.types.Chat` for sample `idx` of cell `cell`.
+    """Implements `core.types.Chat` for a sample of the cell with the id `cell`.
 
     A method asks the same turns when it gets the same replies, so a resumed rollout runs
     from its beginning: each request whose hash equals the stored one is answered from the
@@ -31,8 +31,7 @@ class StoredChat:
         self,
         store: Store,
         cell: int,
-        idx: int,
-        sample_id: str,
+        sample: Sample,
         *,
         ask: Ask,
         sampling: Sampling,
@@ -40,13 +39,13 @@ class StoredChat:
         on_turn: Callable[[Turn], None],
     ) -> None:
         self._store = store
-        self._key = (cell, idx)
-        self._sample_id = sample_id
+        self._key = (cell, sample.index)
+        self._sample_id = sample.id
         self._ask = ask
         self._sampling = sampling
         self._admission = admission
         self._on_turn = on_turn
-        self._stored = store.turns_of(cell, idx)
+        self._stored = store.turns_of(*self._key)
         self._number = 0
 
     async def __call__(

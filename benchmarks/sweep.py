@@ -273,8 +273,7 @@ class _Run:
         chat = StoredChat(
             self.store,
             job.cell.id,
-            job.index,
-            sample.id,
+            sample,
             ask=ask,
             sampling=self.model.sampling,
             admission=self.admission,

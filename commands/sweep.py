@@ -23,6 +23,15 @@ def add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "time: the same command goes on where it was, inside a sample.",
     )
     add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
+    _add_choice(add)
+    _add_server(add)
+    add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
+    add.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
+    add.set_defaults(command=sweep)
+
+
+def _add_choice(add: argparse.ArgumentParser) -> None:
+    """Flags that change what the suite asks for."""
     add.add_argument(
         "--models", type=names, metavar="A,B", help="e.g. pocket-base,pocket-base@temperature=0.4"
     )
@@ -38,6 +47,21 @@ def add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add.add_argument("--lengths", type=numbers, metavar="N,M", help="tokens, e.g. 8192,16384")
     add.add_argument("--samples", type=at_least(1), metavar="N", help="samples of every cell")
     add.add_argument("--seed", type=int, metavar="S", help="of the data and of the sampling")
+    add.add_argument("--tokenizer", metavar="DIR", help="folder with tokenizer.json")
+    add.add_argument(
+        "--checkpoint",
+        type=_checkpoint,
+        action="append",
+        default=[],
+        metavar="MODEL=DIR",
+        help="take that model's weights from a folder, e.g. the --out of `run.py train`; "
+        "may be given again",
+    )
+    add_catalogue(add)
+
+
+def _add_server(add: argparse.ArgumentParser) -> None:
+    """Flags that say where to ask, and how hard."""
     add.add_argument("--concurrency", type=at_least(1), metavar="C", help="samples in work at once")
     add.add_argument(
         "--endpoint",
@@ -73,21 +97,7 @@ def add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="seconds that an endpoint may be away before the sweep ends, to be gone on with "
         "later (default: 600); a pool of ours is waited for as long as it lives",
     )
-    add.add_argument("--tokenizer", metavar="DIR", help="folder with tokenizer.json")
-    add.add_argument(
-        "--checkpoint",
-        type=_checkpoint,
-        action="append",
-        default=[],
-        metavar="MODEL=DIR",
-        help="take that model's weights from a folder, e.g. the --out of `run.py train`; "
-        "may be given again",
-    )
-    add_catalogue(add)
-    add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
-    add.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
     add.add_argument("--ray-address", metavar="ADDRESS", help="join this Ray cluster")
-    add.set_defaults(command=sweep)
 
 
 def sweep(arguments: argparse.Namespace) -> int:
