@@ -343,6 +343,16 @@ class Store:
                 row[name] = json.loads(row[name])
             yield row | {"scores": scores}
 
+    def squared_tokens(self) -> dict[tuple[int, int], int]:
+        """(cell, index) -> the squares of its turns' tokens, prompt and reply, added up: what
+        attention costs grows with it."""
+        query = (
+            "SELECT cell, idx, SUM((prompt_tokens + completion_tokens)"
+            " * (prompt_tokens + completion_tokens)) FROM turn GROUP BY cell, idx"
+        )
+        with self._guarded():
+            return {(cell, idx): squares for cell, idx, squares in self._db.execute(query)}
+
     def turn_rows(self) -> Iterator[dict[str, Any]]:
         """One row a turn, as `run.py export --turns` writes it. `reads` is [[start, end), ...] in
         tokens of the context, `memory` the memory after the turn or None."""

@@ -19,13 +19,18 @@ from reports.run.data import CellStats, RunData
 from reports.run.published import PublishedRow
 from reports.statistics.intervals import Estimate, average
 
-Measure = Literal["accuracy", "seconds"]
+Measure = Literal["accuracy", "seconds", "flops"]
 View = Literal["published", "ours", "difference"]
 
-UNITS: Mapping[Measure, str] = {"accuracy": "accuracy in per cent", "seconds": "seconds a sample"}
+UNITS: Mapping[Measure, str] = {
+    "accuracy": "accuracy in per cent",
+    "seconds": "seconds a sample",
+    "flops": "floating point operations",
+}
 METRICS: Mapping[Measure, tuple[str, ...]] = {
     "accuracy": ("accuracy_pct", "recall_pct", "score_pct"),
     "seconds": ("seconds",),
+    "flops": (),
 }
 
 
@@ -121,6 +126,13 @@ class Grid:
     def marks(self, ours: Ours) -> str:
         """The letters of its deviations: `ac`."""
         return "".join(letter(self.notes.index(text)) for text in ours.deviations)
+
+    def text(self, view: View, value: float, decimals: int = 2) -> str:
+        """A number of a view as tables print it."""
+        if self.measure == "flops":
+            return f"{value:.3e}"
+        sign = "+" if view == "difference" else ""
+        return f"{value:{sign}.{decimals}f}".replace("-", "−")
 
     def values(self, view: View) -> Mapping[tuple[str, str], float]:
         """The numbers of a view."""

@@ -34,10 +34,13 @@ PUBLISHED_METHOD: Mapping[str, Mapping[str, object]] = {
         "context_cap": None,
         "answer_form": "therefore",
     },
-    "gru_mem": {"chunk_tokens": 5000, "reply_tokens": 2048},
+    "gru_mem": {"chunk_tokens": 5000, "reply_tokens": 2048, "answer_layout": "paper"},
     "full_context": {"output_tokens": 10_000},
 }
 """Settings that a published number was measured with, where the papers give them."""
+
+OWN_WEIGHTS = "weights trained here, not the authors'"
+"""Of GRU-Mem's models, whose weights are not public."""
 
 GENERATED = "contexts generated, not the published files"
 OTHER_QUESTIONS = "first questions of the file, not the 128 published ones"
@@ -188,9 +191,13 @@ def _of_run(run: RunData, cell: CellStats, length: str, model: str) -> list[str]
     if model in models and cell.length > ATTENTION_TOKENS:
         said.append(text)
     said += _differences(run.model(cell.series.model).get("sampling") or {}, PUBLISHED_SAMPLING)
+    if str(run.model(cell.series.model).get("source")).startswith("./"):
+        said.append(OWN_WEIGHTS)
     method = parse_name(cell.series.method)
-    settings = _method_settings(run, cell, method)
-    said += _differences(settings, PUBLISHED_METHOD.get(method.base, {}))
+    published = dict(PUBLISHED_METHOD.get(method.base, {}))
+    if method.base == "full_context":
+        published["input_tokens"] = 990_000 if model.endswith("1M") else 120_000
+    said += _differences(_method_settings(run, cell, method), published)
     if length != NATIVE and cell.samples < PUBLISHED_SAMPLES:
         said.append(f"{cell.samples} samples, published: {PUBLISHED_SAMPLES}")
     if cell.owed:

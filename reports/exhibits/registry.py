@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from core.errors import UsageError
 from core.names import not_known
-from reports.exhibits import memagent
 from reports.exhibits.exhibit import Exhibit
+from reports.exhibits.papers import flops, frontier, gru_mem, longbench, memagent, ruler
+
+PAPERS = (memagent, flops, longbench, gru_mem, ruler, frontier)
 
 EXHIBITS: Mapping[str, Exhibit] = {
-    exhibit.name: exhibit for paper in (memagent,) for exhibit in paper.EXHIBITS
+    exhibit.name: exhibit for paper in PAPERS for exhibit in paper.EXHIBITS
 }
 
 

@@ -124,11 +124,10 @@ def _cell(grid: Grid, view: View, row: Row, column: Column) -> str:
     value = grid.values(view).get(place)
     if value is None:
         return ""
-    if view == "difference":
-        return f"{value:+.2f}".replace("-", "−")
-    if view == "published":
-        return f"{value:.2f}"
+    text = grid.text(view, value)
+    if view != "ours":
+        return text
     ours = grid.ours[place]
     between = f" [{ours.low:.0f}–{ours.high:.0f}]" if ours.low == ours.low else ""
     marks = grid.marks(ours)
-    return f"{value:.2f}{between}" + (f" ({marks})" if marks else "")
+    return f"{text}{between}" + (f" ({marks})" if marks else "")

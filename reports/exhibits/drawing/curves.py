@@ -153,6 +153,8 @@ def _up(ax: Axes, grid: Grid, view: View) -> None:
         ax.set_ylim(-2, 103 if most > 85 else 88)
         return
     ax.set_ylim(0, None)
-    ax.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: compact(value) if math.isfinite(value) else "")
-    )
+    if grid.measure == "flops":
+        ax.set_ylabel(f"{grid.unit} (1e18)")
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e18:g}"))
+    if grid.measure == "seconds":
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))

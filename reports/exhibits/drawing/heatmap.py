@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import seaborn as sns
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.transforms import Bbox, TransformedBbox
 
 from reports.exhibits.drawing.page import (
     heading,
@@ -88,7 +91,7 @@ def _panel(ax: Axes, grid: Grid, view: View, decimals: int) -> None:
         bar.ax.tick_params(labelsize=6.5, length=2, colors=GREY)
         bar.outline.set_visible(False)
         bar.set_label("per cent" if grid.measure == "accuracy" else "seconds", fontsize=7)
-    _blocks(ax, rows)
+    blocks(ax, rows)
 
 
 def _limits(grid: Grid, view: View, table: np.ndarray) -> tuple[float, float]:
@@ -107,29 +110,31 @@ def _text(grid: Grid, view: View, row: Row, column: Column, decimals: int) -> st
     value = grid.values(view).get(place)
     if value is None:
         return ""
-    if view == "difference":
-        return f"{value:+.{decimals}f}".replace("-", "−")
     marks = grid.marks(grid.ours[place]) if view == "ours" else ""
-    return f"{value:.{decimals}f}" + (f" {marks}" if marks else "")
+    return grid.text(view, value, decimals) + (f" {marks}" if marks else "")
 
 
-def _blocks(ax: Axes, rows: Sequence[Row]) -> None:
+def blocks(ax: Axes, rows: Sequence[Row]) -> None:
     """A coloured block behind the names of each group, and a grey rule below it."""
-    across: Callable[[], object] = ax.get_yaxis_transform
+    across = ax.get_yaxis_transform
     start = 0
     for place, row in enumerate(rows):
         group = group_of(row)
         if place + 1 < len(rows) and group_of(rows[place + 1]).name == group.name:
             continue
-        block = Rectangle(
-            (-0.335, start), 0.33, place + 1 - start, transform=across(), clip_on=False,
-            facecolor=group.colour, edgecolor="white", linewidth=1.2, zorder=-1,
-        )  # fmt: skip
-        block.set_in_layout(False)
-        ax.add_patch(block)
+        size = 0.995, place + 1 - start
+        block = Rectangle((-1.0, start), *size, color=group.colour, transform=across(), zorder=-1)
+        _add(ax, block)
         if place + 1 < len(rows):
-            ax.plot(
-                [-0.335, 1.0], [place + 1, place + 1], color="#9aa3ad", linewidth=1.0,
-                transform=across(), clip_on=False, zorder=5,
-            )  # fmt: skip
+            _add(ax, Line2D([-1.0, 1.0], [place + 1] * 2, color="#9aa3ad", transform=across()))
         start = place + 1
+
+
+def _add(ax: Axes, artist: Artist) -> None:
+    """Adds what reaches from the sheet's left edge into the axes; the layout does not see it."""
+    figure = ax.get_figure(root=True)
+    artist.set_in_layout(False)
+    ax.add_artist(artist)
+    if figure is not None:
+        edge = Bbox.from_extents(0.003, 0.0, 1.0, 1.0)
+        artist.set_clip_box(TransformedBbox(edge, figure.transFigure))

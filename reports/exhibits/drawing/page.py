@@ -20,7 +20,7 @@ from reports.figures.style import FAINT, GREY, INK
 WIDTH_IN = 7.2
 """A page's text width: what is 7 points here is 7 points in print."""
 
-FOOT_CHARS = 118
+FOOT_CHARS = 134
 DPI = 160
 
 HEADINGS: Mapping[View, str] = {
@@ -60,7 +60,9 @@ def _few_colours(png: bytes) -> bytes:
     """The same picture with a palette: a third of the bytes, so that a gallery stays small."""
     smaller = io.BytesIO()
     with Image.open(io.BytesIO(png)) as picture:
-        palette = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        palette = picture.convert("RGB").quantize(
+            256, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
+        )
         palette.save(smaller, format="png", optimize=True)
     return smaller.getvalue()
 
@@ -112,7 +114,7 @@ def dress(axes: Axes, heading: str) -> None:
 
 def heading(grid: Grid, view: View) -> str:
     """What stands over a panel: the part of the exhibit, and whose numbers it shows."""
-    name = HEADINGS[view]
+    name = HEADINGS[view] if grid.measure != "flops" else "From the published formula"
     if view == "difference":
         name += " (points)" if grid.measure == "accuracy" else " (seconds)"
     return f"{grid.title} · {name}" if grid.title else name

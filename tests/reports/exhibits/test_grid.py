@@ -6,8 +6,8 @@ import pytest
 
 from reports.exhibits.build import at_lengths, over_lengths
 from reports.exhibits.grid import Grid, filled, letter
-from reports.exhibits.memagent import ALL_ROWS, RULER_LENGTHS, SYNTHETIC
 from reports.exhibits.models import GATED, RL, rows_of
+from reports.exhibits.papers.memagent import ALL_ROWS, RULER_LENGTHS, SYNTHETIC
 from reports.run.load import load_run
 from reports.run.published import read_published
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Made, settings_for

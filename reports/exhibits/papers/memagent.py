@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from reports.exhibits.build import as_curves, as_heatmap, at_lengths, of_grids
+from reports.exhibits.cases import memory_case
 from reports.exhibits.drawing.curves import LengthAxis, Mark
 from reports.exhibits.exhibit import Exhibit
 from reports.exhibits.grid import Column, Grid
@@ -73,6 +75,7 @@ FIGURE_1_TITLE = "MemAgent, Figure 1: RULER-HotpotQA against context length"
 TABLE_2_TITLE = "MemAgent, Table 2: RULER-HotpotQA, 7K to 3.5M tokens"
 FIGURE_5_TITLE = "MemAgent, Figure 5: what RL and the memory do"
 FIGURE_6A_TITLE = "MemAgent, Figure 6a: mean of RULER's ten synthetic tasks"
+CASE = "MemAgent, case study: one sample's memory, round by round"
 FIGURE_6B_TITLE = "MemAgent, Figure 6b: SQuAD (RULER's qa_1)"
 
 EXHIBITS: tuple[Exhibit, ...] = (
@@ -145,4 +148,13 @@ EXHIBITS: tuple[Exhibit, ...] = (
     _heatmap("9", "one key among several", SYNTHETIC[3:6]),
     _heatmap("10", "several needles", ("niah_multiquery", "niah_multivalue")),
     _heatmap("11", "frequent words, variable tracking", ("fwe", "vt"), ("Figure 11 (FWE)",)),
+    Exhibit(
+        "memagent-case-study",
+        CASE,
+        "what the memory holds after each round of one sample that matters; --task, --length and "
+        "--sample choose it",
+        PAPER,
+        False,
+        partial(memory_case, CASE),
+    ),
 )

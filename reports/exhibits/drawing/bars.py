@@ -1,0 +1,112 @@
+"""Bars by task, and stacked bars of where the reading ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from reports.exhibits.drawing.page import (
+    dress,
+    heading,
+    legend_in,
+    new_sheet,
+    notes,
+    print_in,
+    small_print,
+    title,
+)
+from reports.exhibits.grid import Grid, View
+from reports.figures.style import INK
+from reports.labels import Look, length_label
+
+PANEL_IN = 2.4
+EXITS: Mapping[str, str] = {"early": "#d55e00", "exact": "#009e73", "late": "#0072b2"}
+"""Before, at and after the last evidence: the colours that the curves of training have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exits:
+    """Where the readings of one series at one length ended, as shares of its samples."""
+
+    series: str
+    length: int
+    early: float
+    exact: float
+    late: float
+    samples: int
+
+
+def bars(
+    name: str, grids: Sequence[Grid], style: Mapping[str, Look], below: Sequence[str] = ()
+) -> Figure | None:
+    """One panel a grid and view: a group of bars a column, one bar a model."""
+    panels = [(grid, view) for grid in grids for view in grid.views]
+    if not panels:
+        return None
+    rows = {row.name: row for grid, view in panels for row in grid.seen(view)[0]}
+    lines = [*below, *notes(grids)]
+    figure = new_sheet(0.5 + legend_in(-(-len(rows) // 3)) + print_in(lines) + 2.4 * len(panels))
+    axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    for ax, (grid, view) in zip(axes, panels, strict=True):
+        _bars(ax, grid, view, style)
+    keys = [Patch(color=style[row.name].colour, label=row.label) for row in rows.values()]
+    title(figure, name, keys, 3)
+    small_print(figure, lines)
+    return figure
+
+
+def _bars(ax: Axes, grid: Grid, view: View, style: Mapping[str, Look]) -> None:
+    rows, columns = grid.seen(view)
+    dress(ax, heading(grid, view))
+    values, width = grid.values(view), 0.8 / len(rows)
+    for number, row in enumerate(rows):
+        shown = [
+            (place, values[row.name, column.label])
+            for place, column in enumerate(columns)
+            if (row.name, column.label) in values
+        ]
+        middle = (number - (len(rows) - 1) / 2) * width
+        at = [place + middle for place, _ in shown]
+        ax.bar(at, [value for _, value in shown], 0.92 * width, color=style[row.name].colour)
+        if view == "ours" and grid.measure == "accuracy":
+            ours = [grid.ours[row.name, columns[place].label] for place, _ in shown]
+            ax.vlines(at, [o.low for o in ours], [o.high for o in ours], color=INK, linewidth=0.8)
+    ax.set_xticks(range(len(columns)), [column.label for column in columns])
+    ax.set_ylabel(grid.unit if view != "difference" else "difference")
+
+
+def exit_bars(name: str, shares: Sequence[Exits], below: Sequence[str] = ()) -> Figure:
+    """One panel a series: at each length the shares of early, exact and late ends."""
+    series = list(dict.fromkeys(one.series for one in shares))
+    figure = new_sheet(0.75 + print_in(below) + 2.1 * -(-len(series) // 2))
+    axes = figure.subplots(-(-len(series) // 2), min(2, len(series)), squeeze=False)
+    for ax in axes.flat[len(series) :]:
+        ax.set_visible(False)
+    for ax, label in zip(axes.flat, series, strict=False):
+        _exit_panel(ax, label, [one for one in shares if one.series == label])
+    title(figure, name, [Patch(color=colour, label=kind) for kind, colour in EXITS.items()])
+    small_print(figure, below)
+    return figure
+
+
+def _exit_panel(ax: Axes, label: str, shares: Sequence[Exits]) -> None:
+    dress(ax, label)
+    bottom = [0.0] * len(shares)
+    for kind, colour in EXITS.items():
+        heights = [100 * getattr(one, kind) for one in shares]
+        ax.bar(range(len(shares)), heights, 0.72, bottom=bottom, color=colour)
+        for place, (low, height) in enumerate(zip(bottom, heights, strict=True)):
+            if height >= 8:
+                ax.text(
+                    place, low + height / 2, f"{height:.0f}", ha="center", va="center",
+                    fontsize=7, color="white",
+                )  # fmt: skip
+        bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
+    ax.set_xticks(range(len(shares)), [length_label(one.length) for one in shares])
+    ax.set_ylim(0, 100)
+    ax.set_ylabel("per cent of samples")
+    ax.set_xlabel("context length in tokens")

@@ -1,0 +1,178 @@
+"""What accuracy costs: against operations, seconds and tokens, all on the same samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.store import Store
+from reports.exhibits.drawing.scatter import frontier_figure
+from reports.exhibits.exhibit import Drawn, Exhibit, Material
+from reports.exhibits.matching import how_timed
+from reports.exhibits.rollouts import Rollout, rollouts
+from reports.flops import Shape, find_shape, sample_flops
+from reports.labels import Series, looks
+from reports.run.data import RunData
+
+ROOT = Path(__file__).resolve().parents[3]
+TITLE = "Accuracy against what it costs"
+Place = tuple[str, int]
+"""A task and a length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A series at a length, means over the samples that all series ended: the share right
+    (strict), and what a sample took. `flops` is NaN where the model's sizes are not known."""
+
+    series: Series
+    length: int
+    accuracy: float
+    flops: float
+    seconds: float
+    tokens: float
+    samples: int
+
+
+def spent(material: Material, run: RunData) -> list[Spent]:
+    """One a series and length, over the tasks whose samples every series has there."""
+    shared = shared_samples(run)
+    costs = _costs(material, run)
+    found = []
+    for series in run.all_series:
+        for length in run.lengths:
+            keys = [
+                (series, place, sample)
+                for place, samples in shared.items()
+                for sample in samples
+                if place[1] == length
+            ]
+            priced = [costs[key] for key in keys if key in costs]
+            if priced:
+                right = math.fsum(_score(run, *key) for key in keys) / len(keys)
+                flops, seconds, tokens = map(_mean, zip(*priced, strict=True))
+                found.append(Spent(series, length, right, flops, seconds, tokens, len(keys)))
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def shared_samples(run: RunData) -> dict[Place, list[str]]:
+    """The samples of a task and length that every series of the run has ended there."""
+    ended: dict[Place, list[set[str]]] = {}
+    for cell in run.cells:
+        if cell.finished:
+            ended.setdefault((cell.task, cell.length), []).append({*cell.by_sample["strict"]})
+    every = len(run.all_series)
+    whole = {place: sets for place, sets in ended.items() if len(sets) == every}
+    return {place: sorted(set.intersection(*sets)) for place, sets in whole.items()}
+
+
+def _score(run: RunData, series: Series, place: Place, sample: str) -> float:
+    cell = run.find(place[0], series, place[1])
+    return cell.by_sample["strict"][sample] if cell else 0.0
+
+
+def _costs(
+    material: Material, run: RunData
+) -> dict[tuple[Series, Place, str], tuple[float, float, float]]:
+    """Operations, seconds and tokens of every sample that ended well."""
+    shapes = {
+        series.model: find_shape(run.model(series.model).get("source"), ROOT)
+        for series in run.all_series
+    }
+    squares: dict[tuple[Path, int, int], int] = {}
+    for run_dir in material.run_dirs:
+        with closing(Store.read(run_dir)) as store:
+            squares |= {(run_dir, *key): value for key, value in store.squared_tokens().items()}
+    found = {}
+    for one in rollouts(material):
+        square = squares.get((one.run_dir, one.cell.id, one.row["index"]), 0)
+        place = one.cell.task, one.cell.length
+        found[one.series, place, one.row["id"]] = _priced(one, shapes[one.cell.model], square)
+    return found
+
+
+def _priced(one: Rollout, shape: Shape | None, squares: int) -> tuple[float, float, float]:
+    replied = one.row["completion_tokens"]
+    tokens = one.row["prompt_tokens"] + replied
+    flops = sample_flops(shape, tokens, replied, squares) if shape else math.nan
+    return flops, one.row["seconds"], tokens
+
+
+def _draw(material: Material) -> Drawn | None:
+    run = material.run
+    if run is None:
+        return None
+    found = spent(material, run)
+    if not found:
+        return None
+    style = looks(run.all_series)
+    tasks = sorted({task for task, _ in shared_samples(run)})
+    counts = sorted({one.samples for one in found})
+    below = [
+        f"Tasks: {', '.join(tasks)}; {_range(counts)} samples a point, the same ones for every "
+        "line. A point is a length, its label beside the first and last. Strict scoring.",
+        "Operations: forward, `exact` count, from each turn's measured tokens, prefix caching not "
+        f"taken off. Seconds: requests of a sample added up, {how_timed(run.sessions)}.",
+    ]
+    figure = frontier_figure(TITLE, {style[s]: _of(found, s) for s in run.all_series}, below)
+    return Drawn({"": figure}, texts={".csv": _csv(found)})
+
+
+def _of(found: Sequence[Spent], series: Series) -> list[Mapping[str, float]]:
+    return [
+        {
+            "length": one.length,
+            "accuracy": 100 * one.accuracy,
+            "flops": one.flops,
+            "seconds": one.seconds,
+            "tokens": one.tokens,
+        }
+        for one in found
+        if one.series == series
+    ]
+
+
+def _range(counts: Sequence[int]) -> str:
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def _csv(found: Sequence[Spent]) -> str:
+    frame = pd.DataFrame(
+        [
+            {
+                "method": one.series.method,
+                "model": one.series.model,
+                "length": one.length,
+                "samples": one.samples,
+                "accuracy": one.accuracy,
+                "flops_forward_exact": one.flops,
+                "seconds": one.seconds,
+                "tokens": one.tokens,
+            }
+            for one in found
+        ]
+    )
+    text: str = frame.to_csv(index=False, lineterminator="\n")
+    return text
+
+
+EXHIBITS: tuple[Exhibit, ...] = (
+    Exhibit(
+        "frontier",
+        TITLE,
+        "accuracy against operations, seconds and tokens a sample, agents and full context on "
+        "the same samples",
+        "not in the papers",
+        False,
+        _draw,
+    ),
+)

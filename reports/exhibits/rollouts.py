@@ -1,0 +1,112 @@
+"""What exhibits read of single samples: where a reading ended, how large a memory was, turns.
+
+Everything here comes from the stores, read once; the numbers of cells come from `reports.run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.store import Cell, Store
+from core.types import Turn
+from reports.exhibits.drawing.bars import Exits
+from reports.exhibits.exhibit import Material
+from reports.labels import Series, base_method, looks
+from reports.run.data import RunData
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A finished sample: its cell, its row of the store, and where its turns are."""
+
+    run_dir: Path
+    cell: Cell
+    row: Mapping[str, Any]
+
+    @property
+    def series(self) -> Series:
+        """The method and model that it is of."""
+        return Series(self.cell.method, self.cell.model)
+
+    def turns(self) -> list[Turn]:
+        """All its turns, in order."""
+        with closing(Store.read(self.run_dir)) as store:
+            return [turn for _, turn in store.turns_of(self.cell.id, self.row["index"])]
+
+
+def rollouts(material: Material) -> Iterator[Rollout]:
+    """Every sample that ended well, run by run, in the order of the plans."""
+    for run_dir in material.run_dirs:
+        with closing(Store.read(run_dir)) as store:
+            cells = {(c.task, c.length, c.method, c.model): c for c in store.cells()}
+            for row in store.sample_rows():
+                if row["status"] == "ok":
+                    cell = cells[row["task"], row["length"], row["method"], row["model"]]
+                    yield Rollout(run_dir, cell, row)
+
+
+def exits(run: RunData, found: Sequence[Rollout]) -> list[Exits]:
+    """Shares of readings that ended before, at and after the chunk of the last evidence. One
+    that never said it had enough ended late."""
+    kinds: dict[tuple[Series, int], list[str]] = {}
+    for one in found:
+        kind = ending(run, one)
+        if kind is not None:
+            kinds.setdefault((one.series, one.cell.length), []).append(kind)
+    style = looks(run.all_series)
+    order = {series: place for place, series in enumerate(style)}
+    return [
+        Exits(
+            style[series].label,
+            length,
+            early=names.count("early") / len(names),
+            exact=names.count("exact") / len(names),
+            late=names.count("late") / len(names),
+            samples=len(names),
+        )
+        for (series, length), names in sorted(
+            kinds.items(), key=lambda item: (order[item[0][0]], item[0][1])
+        )
+    ]
+
+
+def ending(run: RunData, one: Rollout) -> str | None:
+    """`early`, `exact` or `late`; None without an exit gate, or where the evidence is not known."""
+    last = last_evidence_chunk(run, one)
+    counts = one.row["counts"]
+    if last is None or "exited" not in counts or not _settings(run, one).get("exit_gate", True):
+        return None
+    end = counts["chunks_read"] - 1
+    if not counts["exited"] or end > last:
+        return "late"
+    return "exact" if end == last else "early"
+
+
+def last_evidence_chunk(run: RunData, one: Rollout) -> int | None:
+    """The chunk, from 0, that holds the middle of the last evidence; None if not known."""
+    chunks = evidence_chunks(run, one)
+    return max(chunks) if chunks else None
+
+
+def evidence_chunks(run: RunData, one: Rollout) -> list[int]:
+    """The chunk, from 0, that holds the middle of each piece of evidence."""
+    size = _settings(run, one).get("chunk_tokens")
+    if not size:
+        return []
+    spans = [piece["tokens"] for piece in one.row.get("evidence") or ()]
+    return [(start + end - 1) // 2 // int(size) for start, end in spans]
+
+
+def _settings(run: RunData, one: Rollout) -> Mapping[str, Any]:
+    """The settings that the run has of the rollout's method."""
+    methods = run.model(one.cell.model).get("methods") or {}
+    return methods.get(one.cell.method) or {}
+
+
+def is_agent(series: Series) -> bool:
+    """It carries a memory from chunk to chunk."""
+    return base_method(series.method) in ("memagent", "gru_mem")
