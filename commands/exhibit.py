@@ -21,7 +21,13 @@ def add_exhibit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "run.py exhibit all results/run-a results/run-b",
     )
     add.add_argument("name", nargs="?", metavar="NAME", help="an exhibit's name, or all")
-    add.add_argument("run", type=Path, nargs="*", metavar="RUN", help="the --out of sweeps")
+    add.add_argument(
+        "run",
+        type=Path,
+        nargs="*",
+        metavar="RUN",
+        help="the --out of sweeps, or exports; of RL runs for the figures of training",
+    )
     add.add_argument("--list", action="store_true", help="say which exhibits there are")
     add.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"default: {DEFAULT_OUT}"

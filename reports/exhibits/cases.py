@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 
 from agents.gru_mem import parse_gates
 from core.errors import UsageError
+from core.names import base_of
 from core.types import Turn
 from reports.exhibits.drawing.case import Box, case_figure
 from reports.exhibits.exhibit import Drawn, Material
-from reports.exhibits.rollouts import Rollout, evidence_chunks, is_agent, rollouts
-from reports.labels import base_method, length_label, method_label
+from reports.exhibits.rollouts import Rollout, evidence_chunks, rollouts
+from reports.labels import length_label
+from reports.run.data import RunData
 
 BELOW = "Green: the chunk that was read holds evidence. Turns between those shown are left out."
 
@@ -22,9 +24,7 @@ def memory_case(name: str, material: Material) -> Drawn | None:
 
 def gate_cases(name: str, material: Material) -> Drawn | None:
     """GRU-Mem's: the whole reply of turns with and without evidence."""
-    return _case(
-        name, material, lambda one: base_method(one.cell.method) == "gru_mem", _reply_boxes
-    )
+    return _case(name, material, lambda one: base_of(one.cell.method) == "gru_mem", _reply_boxes)
 
 
 def _case(
@@ -33,19 +33,22 @@ def _case(
     fits: Callable[[Rollout], bool],
     boxes_of: Callable[[Sequence[Turn], Sequence[int]], list[Box]],
 ) -> Drawn | None:
-    one = _chosen(material, fits)
-    if one is None or material.run is None:
+    run = material.run
+    one = _chosen(material, run, fits) if run else None
+    if one is None or run is None:
         return None
     turns = one.turns()
-    about = _about(one, len(turns))
-    boxes = boxes_of(turns, evidence_chunks(material.run, one))
+    if not turns:  # an export has none
+        return None
+    about = _about(run, one, len(turns))
+    boxes = boxes_of(turns, evidence_chunks(run, one))
     text = "\n\n".join(
         [f"# {name}", *about, *(f"## {box.head}\n\n```\n{box.text}\n```" for box in boxes), ""]
     )
     return Drawn({"": case_figure(name, about, boxes, BELOW)}, texts={".md": text})
 
 
-def _chosen(material: Material, fits: Callable[[Rollout], bool]) -> Rollout | None:
+def _chosen(material: Material, run: RunData, fits: Callable[[Rollout], bool]) -> Rollout | None:
     """The sample that the user named, else the one with most evidence that was answered right,
     the first of equals.
 
@@ -60,7 +63,7 @@ def _chosen(material: Material, fits: Callable[[Rollout], bool]) -> Rollout | No
             and wanted.length in (None, one.cell.length)
             and wanted.index in (None, one.row["index"])
         )
-        if not (named and is_agent(one.series) and fits(one)):
+        if not (named and run.is_agent(one.series) and fits(one)):
             continue
         right = one.row["scores"].get("strict", {}).get("sub_em", 0.0) == 1.0
         rank = (right, min(len(one.row.get("evidence") or ()), 2))
@@ -73,11 +76,11 @@ def _chosen(material: Material, fits: Callable[[Rollout], bool]) -> Rollout | No
     return best[1] if best else None
 
 
-def _about(one: Rollout, turns: int) -> list[str]:
+def _about(run: RunData, one: Rollout, turns: int) -> list[str]:
     golds = "; ".join(map(str, one.row["golds"]))
     strict = one.row["scores"].get("strict", {}).get("sub_em")
     return [
-        f"{one.cell.model}, {method_label(one.cell.method)}; {one.cell.task} at "
+        f"{one.cell.model}, {run.method_label(one.cell.method)}; {one.cell.task} at "
         f"{length_label(one.cell.length)} tokens, sample {one.row['index']}; {turns} turns.",
         f"Question: {one.row['question']}",
         f"Gold: {golds}. Answer: {one.row['prediction']}. Strict score: {strict}.",

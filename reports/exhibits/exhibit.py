@@ -24,12 +24,13 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What exhibits are drawn from. `run` is None without runs; `training` are folders with a
-    metrics.jsonl. `only_ours` leaves the published numbers out."""
+    """What exhibits are drawn from. `run` is None without `runs`, which are folders of stores or
+    exports; `training` are folders with a metrics.jsonl. `only_ours` leaves the published
+    numbers out."""
 
     published: tuple[PublishedRow, ...]
     run: RunData | None = None
-    run_dirs: tuple[Path, ...] = ()
+    runs: tuple[Path, ...] = ()
     training: tuple[Path, ...] = ()
     only_ours: bool = False
     sampled: Sampled = Sampled()

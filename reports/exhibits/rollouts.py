@@ -6,24 +6,24 @@ Everything here comes from the stores, read once; the numbers of cells come from
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.store import Cell, Store
+from benchmarks.store import Cell
 from core.types import Turn
 from reports.exhibits.drawing.bars import Exits
 from reports.exhibits.exhibit import Material
-from reports.labels import Series, base_method, looks
+from reports.labels import Series
 from reports.run.data import RunData
+from reports.run.exported import key_of, open_run, row_key
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A finished sample: its cell, its row of the store, and where its turns are."""
+    """A finished sample: its cell, its row of the store, and the run that has its turns."""
 
-    run_dir: Path
+    run: Path
     cell: Cell
     row: Mapping[str, Any]
 
@@ -33,20 +33,19 @@ class Rollout:
         return Series(self.cell.method, self.cell.model)
 
     def turns(self) -> list[Turn]:
-        """All its turns, in order."""
-        with closing(Store.read(self.run_dir)) as store:
-            return [turn for _, turn in store.turns_of(self.cell.id, self.row["index"])]
+        """All its turns, in order; none of an export."""
+        with open_run(self.run) as source:
+            return [turn for _, turn in source.turns_of(self.cell.id, self.row["index"])]
 
 
 def rollouts(material: Material) -> Iterator[Rollout]:
     """Every sample that ended well, run by run, in the order of the plans."""
-    for run_dir in material.run_dirs:
-        with closing(Store.read(run_dir)) as store:
-            cells = {(c.task, c.length, c.method, c.model): c for c in store.cells()}
-            for row in store.sample_rows():
+    for run in material.runs:
+        with open_run(run) as source:
+            cells = {key_of(cell): cell for cell in source.cells()}
+            for row in source.sample_rows():
                 if row["status"] == "ok":
-                    cell = cells[row["task"], row["length"], row["method"], row["model"]]
-                    yield Rollout(run_dir, cell, row)
+                    yield Rollout(run, cells[row_key(row)], row)
 
 
 def exits(run: RunData, found: Sequence[Rollout]) -> list[Exits]:
@@ -57,7 +56,7 @@ def exits(run: RunData, found: Sequence[Rollout]) -> list[Exits]:
         kind = ending(run, one)
         if kind is not None:
             kinds.setdefault((one.series, one.cell.length), []).append(kind)
-    style = looks(run.all_series)
+    style = run.looks()
     order = {series: place for place, series in enumerate(style)}
     return [
         Exits(
@@ -105,8 +104,3 @@ def _settings(run: RunData, one: Rollout) -> Mapping[str, Any]:
     """The settings that the run has of the rollout's method."""
     methods = run.model(one.cell.model).get("methods") or {}
     return methods.get(one.cell.method) or {}
-
-
-def is_agent(series: Series) -> bool:
-    """It carries a memory from chunk to chunk."""
-    return base_method(series.method) in ("memagent", "gru_mem")

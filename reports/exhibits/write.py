@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.store import STORE_NAME
 from core.errors import UsageError
 from core.files import write_whole
 from reports.exhibits.drawing.page import rendered
@@ -13,27 +14,28 @@ from reports.exhibits.tables import csv_text, latex, markdown
 from reports.run.load import load_runs
 from reports.run.published import read_published
 
-METRICS_FILE, STORE_FILE = "metrics.jsonl", "run.sqlite"
+METRICS_FILE = "metrics.jsonl"
 
 
 def gather(
-    folders: Sequence[Path], only_ours: bool = False, sampled: Sampled | None = None
+    given: Sequence[Path], only_ours: bool = False, sampled: Sampled | None = None
 ) -> Material:
-    """What exhibits are drawn from: the published numbers, and what the folders hold: runs of a
-    sweep, or runs of training.
+    """What exhibits are drawn from: the published numbers, and what is given: runs of a
+    sweep (folders, exports), or runs of training.
 
     Raises:
-        UsageError: a folder holds neither, or no run is there where only ours is asked for.
+        UsageError: one is neither, or no run is there where only ours is asked for.
     """
-    runs = tuple(folder for folder in folders if (folder / STORE_FILE).is_file())
-    training = tuple(folder for folder in folders if (folder / METRICS_FILE).is_file())
-    for folder in folders:
-        if folder not in (*runs, *training):
+    training = tuple(path for path in given if (path / METRICS_FILE).is_file())
+    runs = tuple(path for path in given if path.is_file() or (path / STORE_NAME).is_file())
+    for path in given:
+        if path not in (*runs, *training):
             raise UsageError(
-                f"{folder}: neither {STORE_FILE} nor {METRICS_FILE} there. Give the --out of a "
-                "sweep, or for the figures of training the folder of an RL run."
+                f"{path}: neither {STORE_NAME} nor {METRICS_FILE} there. Give the --out of a "
+                "sweep, a file of `run.py export`, or for the figures of training the folder of "
+                "an RL run."
             )
-    if only_ours and not folders:
+    if only_ours and not given:
         raise UsageError("--ours-alone: no run is given, there is nothing of ours to show")
     run = load_runs(runs) if runs else None
     rows = tuple(read_published())

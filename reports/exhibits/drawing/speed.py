@@ -10,12 +10,12 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from core.names import base_of
 from reports.exhibits.drawing.heatmap import PANEL_IN, ROW_IN, blocks
 from reports.exhibits.drawing.page import new_sheet, notes, print_in, small_print, title
 from reports.exhibits.grid import Grid, Row
 from reports.exhibits.models import group_of
 from reports.figures.style import GREY, INK
-from reports.labels import base_method
 
 REFERENCE = "MemAgent"
 
@@ -58,7 +58,7 @@ def _reference(grid: Grid, row: Row) -> Row | None:
         same = (other.series is None) == (row.series is None)
         if row.series is None and other.name.startswith(REFERENCE):
             same = same and group_of(other).name == group_of(row).name
-        agent = base_method(other.series.method) == "memagent" if other.series else None
+        agent = base_of(other.series.method) == "memagent" if other.series else None
         if same and (agent if agent is not None else other.name.startswith(REFERENCE)):
             return other
     return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from reports.exhibits.exhibit import Drawn, Exhibit, Material
 from reports.exhibits.matching import how_timed
 from reports.exhibits.rollouts import Rollout, rollouts
 from reports.flops import Shape, find_shape, sample_flops
-from reports.labels import Series, looks
+from reports.labels import Series
 from reports.run.data import RunData
+from reports.run.exported import open_run
 
 ROOT = Path(__file__).resolve().parents[3]
 TITLE = "Accuracy against what it costs"
@@ -89,21 +89,24 @@ def _costs(
         for series in run.all_series
     }
     squares: dict[tuple[Path, int, int], int] = {}
-    for run_dir in material.run_dirs:
-        with closing(Store.read(run_dir)) as store:
-            squares |= {(run_dir, *key): value for key, value in store.squared_tokens().items()}
+    for path in material.runs:
+        with open_run(path) as source:
+            if isinstance(source, Store):
+                squares |= {(path, *key): n for key, n in source.squared_tokens().items()}
     found = {}
     for one in rollouts(material):
-        square = squares.get((one.run_dir, one.cell.id, one.row["index"]), 0)
+        square = squares.get((one.run, one.cell.id, one.row["index"]))
         place = one.cell.task, one.cell.length
         found[one.series, place, one.row["id"]] = _priced(one, shapes[one.cell.model], square)
     return found
 
 
-def _priced(one: Rollout, shape: Shape | None, squares: int) -> tuple[float, float, float]:
+def _priced(one: Rollout, shape: Shape | None, squares: int | None) -> tuple[float, float, float]:
+    """An export has no turns: they are taken as equally long."""
     replied = one.row["completion_tokens"]
     tokens = one.row["prompt_tokens"] + replied
-    flops = sample_flops(shape, tokens, replied, squares) if shape else math.nan
+    square = tokens**2 / max(one.row["turns"], 1) if squares is None else squares
+    flops = sample_flops(shape, tokens, replied, square) if shape else math.nan
     return flops, one.row["seconds"], tokens
 
 
@@ -114,7 +117,7 @@ def _draw(material: Material) -> Drawn | None:
     found = spent(material, run)
     if not found:
         return None
-    style = looks(run.all_series)
+    style = run.looks()
     tasks = sorted({task for task, _ in shared_samples(run)})
     counts = sorted({one.samples for one in found})
     below = [

@@ -25,8 +25,7 @@ from reports.exhibits.grid import Column, Grid, Row, filled
 from reports.exhibits.matching import meaning_of
 from reports.exhibits.models import GATED, GATED_SMALL, looks_of, rows_of
 from reports.exhibits.papers.memagent import RULER_LENGTHS, TO_896K
-from reports.exhibits.rollouts import Rollout, exits, is_agent, rollouts
-from reports.labels import looks
+from reports.exhibits.rollouts import Rollout, exits, rollouts
 
 PAPER = "GRU-Mem (Sheng et al., 2026-02-12)"
 
@@ -132,13 +131,14 @@ def _memory(material: Material) -> Drawn | None:
     """At the longest length that all agents of the run have of the task."""
     if material.run is None:
         return None
-    found = [one for one in rollouts(material) if is_agent(one.series) and _means(one, OWN)]
+    agents = {series for series in material.run.all_series if material.run.is_agent(series)}
+    found = [one for one in rollouts(material) if one.series in agents and _means(one, OWN)]
     if not found:
         return None
-    agents = {one.series for one in found}
-    lengths = {series: {o.cell.length for o in found if o.series == series} for series in agents}
+    present = {one.series for one in found}
+    lengths = {s: {one.cell.length for one in found if one.series == s} for s in present}
     length = max(set.intersection(*lengths.values()) or {max(o.cell.length for o in found)})
-    style = looks(material.run.all_series)
+    style = material.run.looks()
     sizes: dict[str, list[list[float]]] = {}
     limits: dict[str, int] = {}
     for one in found:

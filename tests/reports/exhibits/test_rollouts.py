@@ -121,9 +121,9 @@ def test_case_studies_show_the_rounds_that_matter(material: Material) -> None:
 
 def test_a_case_is_the_one_that_was_asked_for(material: Material) -> None:
     run = material.run
-    asked = Material((), run, material.run_dirs, sampled=Sampled(TASK, 400, 2))
+    asked = Material((), run, material.runs, sampled=Sampled(TASK, 400, 2))
     assert "sample 2;" in draw(EXHIBITS["grumem-case-studies"], asked).texts[".md"]
-    missing = Material((), run, material.run_dirs, sampled=Sampled(index=9))
+    missing = Material((), run, material.runs, sampled=Sampled(index=9))
     with pytest.raises(UsageError, match="number 9"):
         draw(EXHIBITS["grumem-case-studies"], missing)
 
