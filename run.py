@@ -13,6 +13,7 @@ from commands.flags import INCOMPLETE, WRONG_USE
 from commands.report import add_report
 from commands.samples import add_samples
 from commands.serve import add_serve
+from commands.status import add_status
 from commands.suites import add_suites
 from commands.sweep import add_sweep
 from commands.tasks import add_tasks
@@ -54,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Start with: python run.py sweep pocket, then: python run.py report results/pocket",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    groups = (add_sweep, add_report, add_exhibit, add_serve, add_samples, add_train)
+    groups = (add_sweep, add_status, add_report, add_exhibit, add_serve, add_samples, add_train)
     for add in (*groups, add_tasks, add_data, add_suites):
         add(commands)
     return parser

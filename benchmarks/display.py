@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from benchmarks.watch.state import Health, RunState, here
 from core.types import Turn
 
 LINE_EVERY_S = 15.0
@@ -33,10 +35,11 @@ class Counts:
 
 class SweepDisplay:
     """A context manager; `model` is told of each as it begins, `turn` and `sample` of each as
-    it ends."""
+    it ends. `health` asks the server how its replicas are."""
 
     def __init__(self, counts: Counts, console: Console | None = None) -> None:
         self.counts = counts
+        self.health: Health = dict
         self._console = console or Console(stderr=True)
         self._bar = Progress(
             *(TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()),
@@ -95,20 +98,35 @@ class SweepDisplay:
 
     def line(self) -> str:
         """Everything in one line."""
+        return self.state().line()
+
+    def state(self, ended: str | None = None) -> RunState:
+        """Everything, as numbers."""
         c = self.counts
         elapsed = max(time.monotonic() - c.started, 1e-6)
-        return (
-            f"cells {c.cells_done}/{c.cells}  samples {c.done}/{c.samples}  "
-            f"{c.turns / elapsed:.1f} turns/s  {c.tokens / elapsed:,.0f} tokens/s  "
-            f"errors {c.errors}  left {self._left(elapsed)}"
+        host, process = here()
+        return RunState(
+            written=datetime.now(UTC),
+            host=host,
+            process=process,
+            cells=c.cells,
+            cells_done=c.cells_done,
+            samples=c.samples,
+            samples_done=c.done,
+            errors=c.errors,
+            turns=c.turns,
+            turns_per_s=c.turns / elapsed,
+            tokens_per_s=c.tokens / elapsed,
+            left_s=self._left_s(elapsed),
+            replicas=dict(self.health()),
+            ended=ended,
         )
 
-    def _left(self, elapsed: float) -> str:
+    def _left_s(self, elapsed: float) -> float | None:
         c = self.counts
         # Samples in flight count through their tokens, so that long ones show from the start.
         # The estimate of the work leaves out templates and replies: their share is measured.
         progress = max(c.work_done, min(c.tokens * 0.75, c.work))
         if progress < 0.01 * c.work:
-            return "?"
-        seconds = max(c.work - progress, 0) * elapsed / max(progress, 1.0)
-        return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"
+            return None
+        return max(c.work - progress, 0) * elapsed / max(progress, 1.0)

@@ -28,6 +28,7 @@ from serving.catalogue import (
     load_catalogue,
     model_name,
 )
+from serving.placement import with_engine
 from tasks.corpora.read import Corpora
 from tasks.fiction.prose import forms
 from tasks.registry import find_task
@@ -39,7 +40,8 @@ from tasks.task import GENERATION, Coordinates, Materials, Task
 @dataclass(frozen=True, slots=True)
 class Overrides:
     """Flags of `run.py sweep` that change what a suite asks for. None leaves it as it is.
-    `catalogue`: the user's own file of models. `checkpoints`: by model, a folder of weights to
+    `catalogue`: the user's own file of models. `engine`: vLLM's engine arguments that differ from
+    the catalogue's. `checkpoints`: by model, a folder of weights to
     take instead of the catalogue's. `dry`: the plan is only looked at, and local weights need
     not be there."""
 
@@ -52,6 +54,7 @@ class Overrides:
     endpoint: str | None = None
     tokenizer: str | None = None
     catalogue: Path | None = None
+    engine: Mapping[str, Json] = field(default_factory=dict)
     checkpoints: Mapping[str, Path] = field(default_factory=dict)
     dry: bool = False
 
@@ -120,6 +123,12 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
         _check_windows(cells, models, questions)
     plan = Plan(suite.name, seed, cells, tasks, models, corpora, {}, instead)
     settings = _settings(plan, overrides)
+    if overrides.engine:
+        if overrides.endpoint is not None:
+            raise UsageError(
+                "--engine and --tensor-parallel are for a pool; --endpoint has its own"
+            )
+        settings["engine"] = dict(overrides.engine)
     if suite.training_length is not None:
         settings["training_length"] = suite.training_length
     if instead:
@@ -220,10 +229,12 @@ def _entry(
     if folder := overrides.checkpoints.get(base):
         if overrides.endpoint is not None:
             raise UsageError(f"--checkpoint {base}: an endpoint has its own weights; give one flag")
-        return find_model(base, catalogue).with_weights(folder)
-    if overrides.endpoint is not None and base not in catalogue:
+        entry = find_model(base, catalogue).with_weights(folder)
+    elif overrides.endpoint is not None and base not in catalogue:
         return None
-    return find_model(base, catalogue)
+    else:
+        entry = find_model(base, catalogue)
+    return with_engine(entry, overrides.engine)
 
 
 def _tokenizer(base: str, entry: ModelEntry | None, overrides: Overrides) -> Tokenizer:

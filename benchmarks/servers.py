@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.plan import ModelPlan, Plan
-from benchmarks.sweep import Answering, Answers, Limits, Server
+from benchmarks.sweep import Answering, Limits, Server, Serving
 from serving.api.outage import Patience
 from serving.client import Client, ClientOptions
 
@@ -23,6 +23,7 @@ class ServerOptions:
     """Flags of `run.py sweep` that say where to ask; none of them changes a result.
 
     `reply_timeout_s`: for one reply, all of it. `outage_s`: how long an endpoint may be away.
+    `deadline_s`: how long a model's replicas may take to start, their weights being there.
     """
 
     endpoint: str | None = None
@@ -33,13 +34,14 @@ class ServerOptions:
     concurrency: int | None = None
     reply_timeout_s: float = 1800.0
     outage_s: float = 600.0
+    deadline_s: float = 900.0
 
 
 def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
     """The server of a run's models. A pool's logs go to the run's folder."""
 
     @contextmanager
-    def endpoint(work: Mapping[str, float]) -> Iterator[Answers]:
+    def endpoint(work: Mapping[str, float]) -> Iterator[Serving]:
         """The server that the user runs. Its models take turns: its load is the user's limit."""
         turns = asyncio.Lock()
 
@@ -48,10 +50,10 @@ def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
             async with turns:
                 yield Answering(_endpoint_client(model, options))
 
-        yield answers
+        yield Serving(answers)
 
     @contextmanager
-    def pool(work: Mapping[str, float]) -> Iterator[Answers]:
+    def pool(work: Mapping[str, float]) -> Iterator[Serving]:
         """A pool of all models that owe something, gone when the context ends."""
         # Ray takes seconds to import, and an endpoint needs none of it.
         from serving.pool import Pool
@@ -59,7 +61,11 @@ def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
         known = {model.served_as: model.entry for model in plan.models.values()}
         entries = [entry for name in work if (entry := known[name]) is not None]
         started = Pool(
-            *entries, log_dir=run_dir / "logs", work=work, ray_address=options.ray_address
+            *entries,
+            log_dir=run_dir / "logs",
+            work=work,
+            ray_address=options.ray_address,
+            deadline_s=options.deadline_s,
         )
 
         @asynccontextmanager
@@ -81,7 +87,7 @@ def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
 
         try:
             started.start()
-            yield answers
+            yield Serving(answers, started.health)
         finally:
             started.stop()
 

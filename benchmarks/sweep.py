@@ -23,6 +23,8 @@ from benchmarks.plan import ModelPlan, Plan, check_unchanged
 from benchmarks.provenance import command_line, provenance
 from benchmarks.store import Cell, Store
 from benchmarks.stored_chat import Ask, StoredChat
+from benchmarks.watch.metrics import metrics_at
+from benchmarks.watch.state import Health, StateFile, network_warning
 from core.context import Context
 from core.errors import HarnessError, ServerDied, UsageError
 from core.evidence import Placed, place
@@ -47,11 +49,19 @@ Answers = Callable[[ModelPlan], AbstractAsyncContextManager[Answering]]
 """Waits for a model, and gives its place to others when the context ends."""
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that is open. `health`: see Health."""
+
+    answers: Answers
+    health: Health = dict
+
+
 class Server(Protocol):
     """Where models answer while the context manager is open. `work`: what each owes, by the name
     that it is served as."""
 
-    def __call__(self, work: Mapping[str, float]) -> AbstractContextManager[Answers]: ...
+    def __call__(self, work: Mapping[str, float]) -> AbstractContextManager[Serving]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +94,21 @@ class Job:
     work: float
 
 
-def sweep(plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]) -> list[LedgerRow]:
+def sweep(
+    plan: Plan,
+    run_dir: Path,
+    server: Server,
+    limits: dict[str, Limits],
+    *,
+    metrics_port: int | None = None,
+) -> list[LedgerRow]:
     """Runs what is owed, and returns the ledger of the whole run.
 
     Models run side by side as far as the server has room; the samples of a model's cells run
     together, the longest first, so that the pool stays full to the end. What failed is tried
     again at the end. A model whose server does not start, or dies for good, costs its own cells,
-    which stay owed.
+    which stay owed. Its state is written to the run's folder, and told as metrics on a port of
+    loopback where one is given (benchmarks/watch).
 
     Raises:
         SettingsChanged: the folder holds a run with other settings.
@@ -107,7 +125,14 @@ def sweep(plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]) 
             plan = replace(plan, cells=tuple(store.cells()))  # the same ones, with the run's ids
         store.begin_session(provenance(command_line()), datetime.now(UTC).isoformat("T", "seconds"))
         jobs = {name: _owed(plan, name, store) for name in plan.models}
-        with SweepDisplay(_counts(plan, store, jobs)) as display:
+        display = SweepDisplay(_counts(plan, store, jobs))
+        with (
+            display,
+            StateFile(run_dir, display.state),
+            metrics_at(metrics_port, display.state),
+        ):
+            if warning := network_warning(run_dir):
+                display.tell(f"warning: {warning}")
             runs = [
                 _Run(plan, model, store, display, limits[name], jobs[name])
                 for name, model in plan.models.items()
@@ -117,8 +142,9 @@ def sweep(plan: Plan, run_dir: Path, server: Server, limits: dict[str, Limits]) 
                 work: Counter[str] = Counter()
                 for run in runs:
                     work[run.model.served_as] += round(run.work)
-                with server(work) as answers:
-                    asyncio.run(_side_by_side(runs, answers, display))
+                with server(work) as serving:
+                    display.health = serving.health
+                    asyncio.run(_side_by_side(runs, serving.answers, display))
         return ledger(store)
 
 

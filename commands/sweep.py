@@ -7,7 +7,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.flags import DONE, INCOMPLETE, add_catalogue, at_least, names, numbers
+from commands.flags import (
+    DONE,
+    INCOMPLETE,
+    add_catalogue,
+    add_pool,
+    at_least,
+    engine_of,
+    names,
+    numbers,
+)
 
 if TYPE_CHECKING:
     from benchmarks.ledger import LedgerRow
@@ -97,7 +106,13 @@ def _add_server(add: argparse.ArgumentParser) -> None:
         help="seconds that an endpoint may be away before the sweep ends, to be gone on with "
         "later (default: 600); a pool of ours is waited for as long as it lives",
     )
-    add.add_argument("--ray-address", metavar="ADDRESS", help="join this Ray cluster")
+    add_pool(add)
+    add.add_argument(
+        "--metrics",
+        type=at_least(1),
+        metavar="PORT",
+        help="tell the sweep's state to Prometheus at http://127.0.0.1:PORT/metrics",
+    )
 
 
 def sweep(arguments: argparse.Namespace) -> int:
@@ -118,6 +133,7 @@ def sweep(arguments: argparse.Namespace) -> int:
         endpoint=arguments.endpoint,
         tokenizer=arguments.tokenizer,
         catalogue=arguments.catalogue,
+        engine=engine_of(arguments),
         checkpoints=dict(arguments.checkpoint),
     )
     plan = make_plan(suite, overrides, arguments.data)
@@ -133,8 +149,15 @@ def sweep(arguments: argparse.Namespace) -> int:
         concurrency=arguments.concurrency,
         reply_timeout_s=arguments.reply_timeout,
         outage_s=arguments.outage,
+        deadline_s=arguments.deadline,
     )
-    rows = run_sweep(plan, run_dir, server_for(plan, options, run_dir), limits_of(plan, options))
+    rows = run_sweep(
+        plan,
+        run_dir,
+        server_for(plan, options, run_dir),
+        limits_of(plan, options),
+        metrics_port=arguments.metrics,
+    )
     _print_ledger(rows)
     print(f"\nstore   {run_dir / 'run.sqlite'}\nnext    python run.py report {run_dir}")
     return INCOMPLETE if any(row.errors or row.owed for row in rows) else DONE

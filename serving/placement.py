@@ -6,8 +6,9 @@ bundles of each replica so that Ray keeps them together (STRICT_PACK).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from core.errors import UsageError
 from serving.catalogue import ModelEntry
@@ -37,6 +38,41 @@ class Share:
 
     entry: ModelEntry
     work: float = 1.0
+
+
+FIXED = frozenset(
+    {
+        "model",
+        "served_model_name",
+        "trust_remote_code",
+        "worker_cls",
+        "worker_extension_cls",
+        "distributed_executor_backend",
+    }
+)
+"""Engine arguments that are not a user's: they decide what code runs, and whose answers count."""
+
+
+def with_engine(entry: ModelEntry, changes: Mapping[str, Any]) -> ModelEntry:
+    """The entry with other engine arguments of vLLM, on GPUs and on CPUs.
+
+    Raises:
+        UsageError: one that may not be changed, or a number of workers that is none.
+    """
+    if fixed := sorted(FIXED & changes.keys()):
+        raise UsageError(f"--engine {fixed[0]}: this project sets it itself")
+    engine = dict(changes)
+    workers = engine.pop("tensor_parallel_size", entry.tensor_parallel)
+    if not isinstance(workers, int) or workers < 1:
+        raise UsageError(f"tensor_parallel_size: got {workers!r}, expected a whole number above 0")
+    cpu = entry.cpu
+    if cpu is not None:
+        cpu = cpu.model_copy(update={"engine": {**cpu.engine, **changes}})
+        if tensor_parallel(entry.model_copy(update={"cpu": cpu}), on_gpu=False) > 1:
+            cpu = cpu.model_copy(update={"engine_process": "two"})
+    return entry.model_copy(
+        update={"tensor_parallel": workers, "engine": {**entry.engine, **engine}, "cpu": cpu}
+    )
 
 
 def has_gpus(nodes: Sequence[Node]) -> bool:

@@ -366,6 +366,7 @@ def serve_forever(
     *,
     port: int | None = None,
     ray_address: str | None = None,
+    deadline_s: float = DEADLINE_S,
     log_dir: Path = SERVE_LOGS,
 ) -> None:
     """`run.py serve MODEL`: serves until Ctrl-C or SIGTERM, then stops cleanly.
@@ -374,7 +375,7 @@ def serve_forever(
         ServerDied: the pool did not start, or ended by itself.
     """
     previous = signal.signal(signal.SIGTERM, _interrupt)
-    pool = Pool(entry, log_dir=log_dir, port=port, ray_address=ray_address)
+    pool = Pool(entry, log_dir=log_dir, port=port, ray_address=ray_address, deadline_s=deadline_s)
     try:
         with pool:
             print(_how_to_ask(pool), flush=True)

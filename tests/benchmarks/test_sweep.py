@@ -16,7 +16,7 @@ from benchmarks.ledger import LedgerRow
 from benchmarks.methods import find_method
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.store import Cell, Store
-from benchmarks.sweep import ROUNDS_AGAIN, Answering, Limits, Server, sweep
+from benchmarks.sweep import ROUNDS_AGAIN, Answering, Limits, Server, Serving, sweep
 from core.errors import RequestTimeout, ServerDied, SettingsChanged
 from core.methods import method_settings
 from core.tokens import Tokenizer
@@ -103,7 +103,7 @@ def served_by(readers: dict[str, Reader | ServerDied]) -> Server:
     @contextmanager
     def server(work: Mapping[str, float]) -> Iterator[Any]:
         assert all(owed > 0 for owed in work.values())
-        yield answers
+        yield Serving(answers)
 
     return server
 

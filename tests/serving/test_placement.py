@@ -6,7 +6,7 @@ import pytest
 
 from core.errors import UsageError
 from serving.catalogue import ModelEntry, find_model
-from serving.placement import Layout, Node, Share, bundles, plan_layout, share_out
+from serving.placement import Layout, Node, Share, bundles, plan_layout, share_out, with_engine
 
 
 def node(cpus: float = 96, gpus: float = 0, memory_gib: float = 500) -> Node:
@@ -73,3 +73,27 @@ def test_a_replica_of_two_workers_on_cpus_asks_for_two_bundles() -> None:
     wide = entry.model_copy(update={"cpu": cpu})
     assert bundles(wide, on_gpu=False) == [{"CPU": 1.0}, {"CPU": 1.0}]
     assert plan_layout(wide, [node(3), node(3)]) == Layout(2, on_gpu=False)
+
+
+def test_flags_change_the_engine_on_gpus_and_on_cpus() -> None:
+    wide = with_engine(find_model("pocket-base"), {"tensor_parallel_size": 2, "max_num_seqs": 8})
+    assert wide.cpu is not None
+    assert wide.tensor_parallel == wide.cpu.engine["tensor_parallel_size"] == 2
+    assert wide.engine["max_num_seqs"] == wide.cpu.engine["max_num_seqs"] == 8
+    assert wide.cpu.engine_process == "two"  # the workers are processes
+    assert plan_layout(wide, [node(gpus=3)] * 3) == Layout(3, on_gpu=True)
+    assert with_engine(find_model("rl-memagent-14b"), {}) == find_model("rl-memagent-14b")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"trust_remote_code": True}, "--engine trust_remote_code: this project sets it itself"),
+        ({"tensor_parallel_size": 0}, "got 0, expected a whole number above 0"),
+    ],
+)
+def test_an_engine_argument_that_is_not_the_users_is_refused(
+    changes: dict[str, object], text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        with_engine(find_model("pocket-base"), changes)
