@@ -148,15 +148,15 @@ def _settings(plan: Plan, overrides: Overrides) -> dict[str, Json]:
         base_of(name).partition(":")[0] for name in (*methods, *plan.tasks) if is_outside(name)
     }
     outside: dict[str, Json] = {name: file_hash(file_of(name)) for name in sorted(brought)}
+    # An endpoint has weights of its own, whatever the catalogue says of the model.
+    has_weights = overrides.endpoint is None and not overrides.dry
     if overrides.catalogue:
         outside[str(overrides.catalogue)] = file_hash(overrides.catalogue)
     return {
         "suite": plan.suite,
         "seed": plan.seed,
         "endpoint": overrides.endpoint is not None,
-        "models": {
-            name: _model_settings(model, overrides.dry) for name, model in plan.models.items()
-        },
+        "models": {name: _model_settings(p, has_weights) for name, p in plan.models.items()},
         "methods": {name: described(name) for name in methods},
         "tasks": {name: _task_settings(task) for name, task in plan.tasks.items()},
         "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in plan.cells],
@@ -256,9 +256,9 @@ def _sampling(name: str, entry: ModelEntry | None, suite: Suite, seed: int) -> S
     return replace(default, **(layers[0] | layers[1]), seed=seed)
 
 
-def _model_settings(plan: ModelPlan, dry: bool) -> dict[str, Json]:
+def _model_settings(plan: ModelPlan, has_weights: bool) -> dict[str, Json]:
     entry = plan.entry
-    has_weights = entry is not None and entry.is_local and not dry
+    has_weights = has_weights and entry is not None and entry.is_local
     drawn_so = plan.name != plan.served_as  # published numbers were not
     return {
         "source": entry.source if entry else None,
