@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from commands.data import add_data
 from commands.exhibit import add_exhibit
 from commands.flags import INCOMPLETE, WRONG_USE
+from commands.plan import add_plan
 from commands.report import add_report
 from commands.samples import add_samples
 from commands.serve import add_serve
@@ -55,7 +56,16 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Start with: python run.py sweep pocket, then: python run.py report results/pocket",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    groups = (add_sweep, add_status, add_report, add_exhibit, add_serve, add_samples, add_train)
+    groups = (
+        add_sweep,
+        add_plan,
+        add_status,
+        add_report,
+        add_exhibit,
+        add_serve,
+        add_samples,
+        add_train,
+    )
     for add in (*groups, add_tasks, add_data, add_suites):
         add(commands)
     return parser

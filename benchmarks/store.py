@@ -317,6 +317,18 @@ class Store:
         with self._guarded():
             return set(self._db.execute("SELECT cell, idx FROM sample WHERE status = 'ok'"))
 
+    def unfinished_work(self) -> dict[int, tuple[int, int, int]]:
+        """Cell -> turns, prompt tokens and reply tokens of the samples that have not ended well."""
+        query = (
+            "SELECT cell, COUNT(*), SUM(prompt_tokens), SUM(completion_tokens) FROM turn WHERE NOT"
+            " EXISTS (SELECT 1 FROM sample WHERE sample.cell = turn.cell AND sample.idx = turn.idx"
+            " AND status = 'ok') GROUP BY cell"
+        )
+        with self._guarded():
+            return {
+                cell: (turns, asked, said) for cell, turns, asked, said in self._db.execute(query)
+            }
+
     def turns_of(self, cell: int, idx: int) -> list[tuple[str, Turn]]:
         """(request hash, turn) of the stored turns of a sample, in order, prompts left out."""
         with self._guarded():

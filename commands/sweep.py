@@ -20,6 +20,7 @@ from commands.flags import (
 
 if TYPE_CHECKING:
     from benchmarks.ledger import LedgerRow
+    from benchmarks.plan import Plan
 
 
 def add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -31,12 +32,17 @@ def add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "and stops, or through any OpenAI-compatible server with --endpoint. Stop it at any "
         "time: the same command goes on where it was, inside a sample.",
     )
+    add_sweep_flags(add)
+    add.set_defaults(command=sweep)
+
+
+def add_sweep_flags(add: argparse.ArgumentParser) -> None:
+    """Adds the suite and all flags, which `run.py plan` takes as well."""
     add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
     _add_choice(add)
     _add_server(add)
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
     add.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
-    add.set_defaults(command=sweep)
 
 
 def _add_choice(add: argparse.ArgumentParser) -> None:
@@ -115,12 +121,10 @@ def _add_server(add: argparse.ArgumentParser) -> None:
     )
 
 
-def sweep(arguments: argparse.Namespace) -> int:
-    """run.py sweep"""
+def plan_of(arguments: argparse.Namespace, *, dry: bool = False) -> tuple[Plan, Path]:
+    """The plan that the flags ask for, and the folder of its run."""
     from benchmarks.plan import Overrides, make_plan
-    from benchmarks.servers import ServerOptions, limits_of, server_for
     from benchmarks.suite import load_suite
-    from benchmarks.sweep import sweep as run_sweep
 
     suite = load_suite(arguments.suite)
     overrides = Overrides(
@@ -135,11 +139,21 @@ def sweep(arguments: argparse.Namespace) -> int:
         catalogue=arguments.catalogue,
         engine=engine_of(arguments),
         checkpoints=dict(arguments.checkpoint),
+        dry=dry,
     )
     plan = make_plan(suite, overrides, arguments.data)
-    for line in plan.instead:
-        print(f"instead  {line}", file=sys.stderr)
-    run_dir: Path = arguments.out or Path("results") / suite.name
+    return plan, arguments.out or Path("results") / suite.name
+
+
+def sweep(arguments: argparse.Namespace) -> int:
+    """run.py sweep"""
+    from benchmarks.estimate.lines import estimated
+    from benchmarks.servers import ServerOptions, limits_of, server_for
+    from benchmarks.sweep import sweep as run_sweep
+
+    plan, run_dir = plan_of(arguments)
+    for line in estimated(plan, run_dir, concurrency=arguments.concurrency):
+        print(line, file=sys.stderr)
     options = ServerOptions(
         endpoint=arguments.endpoint,
         api_key_env=arguments.api_key_env,

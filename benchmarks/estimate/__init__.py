@@ -1,0 +1,1 @@
+"""What a plan will take, before it costs anything: turns, tokens, disk, time."""
