@@ -60,7 +60,7 @@ REWARD_WINDOW = 300
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
-_LIST_MARKS = re.compile(r"[,;|/]")
+_LIST_MARKS = re.compile(r"[,;|]")
 _CLOSED = ("yes", "no", "noanswer")
 
 
