@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from core.names import base_of, parse_name
@@ -17,7 +17,7 @@ PALETTE = (
 )
 """Of methods that name no colours of their own."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-DASHES = ("-", "--", "-.", ":")
+DASHES = ("-", "--", ":", "-.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,45 +40,36 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class MethodLook:
-    """What a method says of itself, as a run's settings have it. `variants`: words for settings
-    in its name (`exit_gate=false` -> `w/o EG`). An agent carries a memory; what does not is what
-    agents are compared with."""
+    """What a method says of itself, as a run's settings have it (`benchmarks.methods.described`).
+    Methods of one `base` share `colours`. An agent carries a memory; what does not is what agents
+    are compared with."""
 
     label: str
-    variants: Mapping[str, str] = field(default_factory=dict)
+    base: str
     colours: tuple[str, ...] = ()
     is_agent: bool = False
 
 
 Methods = Mapping[str, MethodLook]
-"""By name, with its settings or without."""
+"""By name, settings included."""
 
 
 def methods_of(settings: Mapping[str, Any]) -> dict[str, MethodLook]:
     """The methods of a run, out of its settings."""
     return {
         name: MethodLook(
-            label=str(entry.get("label") or base_of(name)),
-            variants=dict(entry.get("variants") or {}),
-            colours=tuple(entry.get("colours") or ()),
-            is_agent=bool(entry.get("is_agent")),
+            label=str(entry["label"]),
+            base=str(entry["base"]),
+            colours=tuple(entry["colours"]),
+            is_agent=bool(entry["is_agent"]),
         )
-        for name, entry in (settings.get("methods") or {}).items()
+        for name, entry in settings.get("methods", {}).items()
     }
 
 
 def look_of(method: str, known: Methods) -> MethodLook:
-    """What is known of a method; of one that nothing is known of, its name."""
-    base = base_of(method)
-    return known.get(method) or known.get(base) or MethodLook(base)
-
-
-def method_label(method: str, known: Methods) -> str:
-    """`full_context` -> `Full context`, `gru_mem@exit_gate=false` -> `GRU-Mem w/o EG`."""
-    look = look_of(method, known)
-    _, _, settings = method.partition("@")
-    words = ", ".join(look.variants.get(part, part) for part in settings.split(","))
-    return f"{look.label} {words}".rstrip()
+    """What is known of a method; of one that nothing is known of, its name in words."""
+    return known.get(method) or MethodLook(method.replace("@", " ", 1), base_of(method))
 
 
 def model_label(model: str) -> str:
@@ -107,11 +98,11 @@ def looks(all_series: Sequence[Series], known: Methods) -> dict[Series, Look]:
     result = {}
     for series in all_series:
         own = look_of(series.method, known)
-        group = base_of(series.method) if own.colours else ""
+        group = own.base if own.colours else ""
         palette = own.colours or PALETTE
         line = series.method, base_of(series.model)
         hue = hues.setdefault(group, {}).setdefault(line, len(hues[group]))
-        method, model = method_label(series.method, known), model_label(series.model)
+        method, model = own.label, model_label(series.model)
         both = f"{model} · {method}"
         result[series] = Look(
             method if one_model else model if one_method else both,

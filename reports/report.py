@@ -25,7 +25,13 @@ from reports.labels import Series
 from reports.page.page import PageParts, page_html
 from reports.run.data import RunData
 from reports.run.load import load_runs
-from reports.run.published import Comparison, compare, read_published, references
+from reports.run.published import (
+    Comparison,
+    compare,
+    published_methods,
+    read_published,
+    references,
+)
 from reports.statistics.paired import find_reference
 from reports.tables.accuracy import accuracy_frame, comparison_frame, latex, ledger_frame, markdown
 from reports.tables.efficiency import efficiency_frame
@@ -67,7 +73,7 @@ def write_report(
     comparisons = compare(run, rows)
     reference_rows = references(run, rows)
     figures = _figures(run)
-    curves = published_figure(reference_rows)
+    curves = published_figure(reference_rows, published_methods())
     parts = PageParts(
         run, compared_with, tuple(figures), curves, tuple(comparisons), tuple(reference_rows)
     )

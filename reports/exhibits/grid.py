@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from core.errors import UsageError
-from core.names import base_of
 from reports.exhibits.matching import Placed, how_timed, place_cells
 from reports.labels import Series
 from reports.run.data import CellStats, RunData
@@ -172,7 +171,7 @@ def filled(grid: Grid, rows: Sequence[PublishedRow], run: RunData | None) -> Gri
             label = style[one.cell.series].label
             name = f"ours: {label}"
             series = one.cell.series
-            method = run.method_label(base_of(series.method))
+            method = run.method_label(series.method)
             own.setdefault(name, Row(name, label, series, method))
         if one.cell.finished:
             index.setdefault((name, one.task, one.length), one)

@@ -18,17 +18,18 @@ from reports.figures.style import (
     new_figure,
     render,
 )
-from reports.labels import Look, Series, looks
+from reports.labels import Look, Methods, Series, looks
 from reports.run.published import PublishedRow, lengths_of, method_of
 
 
-def published_figure(rows: Sequence[PublishedRow]) -> Rendered | None:
-    """One panel a task and exhibit, one line a model; None if no row has a single length."""
+def published_figure(rows: Sequence[PublishedRow], methods: Methods) -> Rendered | None:
+    """One panel a task and exhibit, one line a model, in the colours of the method that it was
+    measured with; None if no row has a single length."""
     curves = [row for row in rows if lengths_of(row.length)]
     if not curves:
         return None
     panels = list(dict.fromkeys((row.task, row.exhibit) for row in curves))
-    style = looks(list(dict.fromkeys(_series(row) for row in curves)), {})
+    style = looks(list(dict.fromkeys(_series(row) for row in curves)), methods)
     by_name = {series.model: look for series, look in style.items()}
     columns = min(2, len(panels))
     height = 0.9 + 0.2 * -(-len(by_name) // 3) + 2.9 * -(-len(panels) // columns)

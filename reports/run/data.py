@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports.labels import Look, MethodLook, Series, look_of, looks, method_label, methods_of
+from reports.labels import Look, MethodLook, Series, look_of, looks, methods_of
 from reports.run.depths import DepthMap, depth_maps
 from reports.run.traces import Trace
 from reports.statistics.intervals import Estimate, average
@@ -192,7 +192,7 @@ class RunData:
 
     def method_label(self, method: str) -> str:
         """What a method is called."""
-        return method_label(method, self.methods)
+        return look_of(method, self.methods).label
 
     def is_agent(self, series: Series) -> bool:
         """Whether its method carries a memory."""

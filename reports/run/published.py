@@ -21,7 +21,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.methods import METHODS, described
 from core.errors import DataMissing
+from reports.labels import MethodLook, methods_of
 from reports.run.data import RunData
 from reports.statistics.intervals import Estimate
 
@@ -121,6 +123,11 @@ def method_of(model: str) -> str:
     if "GRU-Mem" in model:
         return "gru_mem@exit_gate=false" if "w/o EG" in model else "gru_mem"
     return "memagent" if "MemAgent" in model else "full_context"
+
+
+def published_methods() -> dict[str, MethodLook]:
+    """The methods that published models were measured with."""
+    return methods_of({"methods": {name: described(name) for name in METHODS}})
 
 
 def compare(run: RunData, rows: Sequence[PublishedRow]) -> list[Comparison]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.methods import described
 from benchmarks.store import Cell, Store
 from core.context import Context
 from core.types import Answer, Failure, Json, Problem, Sample, Turn
@@ -49,24 +50,8 @@ class Made:
 
 
 METHODS = {
-    "memagent": {
-        "label": "MemAgent",
-        "variants": {},
-        "colours": ["#0072B2", "#56B4E9", "#332288", "#44AA99"],
-        "is_agent": True,
-    },
-    "gru_mem": {
-        "label": "GRU-Mem",
-        "variants": {"exit_gate=false": "w/o EG"},
-        "colours": ["#009E73", "#117733", "#88CC66"],
-        "is_agent": True,
-    },
-    "full_context": {
-        "label": "Full context",
-        "variants": {},
-        "colours": ["#D55E00", "#E69F00"],
-        "is_agent": False,
-    },
+    name: described(name)
+    for name in ("memagent", "gru_mem", "gru_mem@exit_gate=false", "full_context")
 }
 """What methods say of themselves, as a run's settings have it."""
 

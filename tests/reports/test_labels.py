@@ -8,8 +8,8 @@ from reports.labels import (
     Series,
     compact,
     length_label,
+    look_of,
     looks,
-    method_label,
     methods_of,
     model_label,
     percent,
@@ -53,14 +53,12 @@ def test_amounts_fit_an_axis() -> None:
     [
         ("gru_mem", "GRU-Mem"),
         ("gru_mem@exit_gate=false", "GRU-Mem w/o EG"),
-        ("gru_mem@exit_gate=false,chunk_tokens=512", "GRU-Mem w/o EG, chunk_tokens=512"),
-        ("memagent@chunk_tokens=2048", "MemAgent chunk_tokens=2048"),
         ("mine", "mine"),
-        ("mine@k=2", "mine k=2"),
+        ("mine@k=2,n=3", "mine k=2,n=3"),
     ],
 )
-def test_a_methods_settings_are_part_of_its_label(method: str, label: str) -> None:
-    assert method_label(method, KNOWN) == label
+def test_a_method_is_called_what_the_run_says(method: str, label: str) -> None:
+    assert look_of(method, KNOWN).label == label
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,7 @@ def test_another_sampling_keeps_the_models_colour_and_has_its_own_dash_and_marke
     assert [look.colour for look in styles] == [
         *("#0072B2", "#56B4E9", "#0072B2", "#56B4E9", "#0072B2")
     ]
-    assert [look.dash for look in styles] == ["-", "-", "--", "--", "-."]
+    assert [look.dash for look in styles] == ["-", "-", "--", "--", ":"]
     assert len({look.marker for look in styles}) == 5
 
 

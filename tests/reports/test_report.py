@@ -251,6 +251,37 @@ def test_the_verdict_of_one_method_is_its_own_fall(build_run: BuildRun, tmp_path
     )
 
 
+def test_the_verdict_sets_the_best_control_beside_the_agent(build_run: BuildRun) -> None:
+    right = {"base": 0, "rl": 8, "base@temperature=0,top_p=1": 7, "base@temperature=0.43": 2}
+    cells = [
+        *(
+            Made("niah", 1024, "memagent", model, 10, [RIGHT] * n + [WRONG] * (10 - n))
+            for model, n in right.items()
+        ),
+        Made("niah", 2048, "memagent", "rl", 10, [RIGHT] * 9 + [WRONG]),
+        *(Made("niah", n, "full_context", "long", 10, [WRONG] * 10) for n in (1024, 2048)),
+    ]
+    said = verdict(load_run(build_run(cells, settings_for(*right, "long"))))
+    assert said == (
+        "At 2K tokens, rl (MemAgent) answers 90% right and long (full context) 0% (niah, strict "
+        "scoring); at 1K tokens it was 80% and 0%. A control, the same weights decoded otherwise: "
+        "at 1K tokens base, greedy (MemAgent) answers 70% right, base (MemAgent) 0% and rl "
+        "(MemAgent) 80%; the 95% intervals of the first and the last overlap."
+    )
+
+
+def test_a_control_is_no_line_to_lead_the_verdict(build_run: BuildRun) -> None:
+    cells = [
+        Made("niah", 1024, "memagent", "base@temperature=0", 2, [RIGHT, RIGHT]),
+        Made("niah", 1024, "memagent", "base", 2, [RIGHT, WRONG]),
+        Made("niah", 1024, "full_context", "base", 2, [WRONG, WRONG]),
+    ]
+    settings = settings_for("base", "base@temperature=0")
+    assert verdict(load_run(build_run(cells, settings))).startswith(
+        "At 1K tokens, base (MemAgent) answers 50% right and base (full context) 0%"
+    )
+
+
 def test_long_replies_lose_their_middle_and_golds_are_marked() -> None:
     assert shortened("short") == "short"
     cut = shortened("a" * 3000 + "b" * 3000, most=100)
