@@ -1,8 +1,9 @@
 # make setup    creates .venv once, with the CPU or the GPU set of packages
 # make sweep    runs the main job and renders its page: results/pocket/report/index.html
 # make test     lint, types, tests; what CI runs
+# make test-slow  the tests that `make test` leaves out: clusters of several nodes, and their deaths
 
-.PHONY: setup sweep test lint
+.PHONY: setup sweep test test-slow lint
 
 PYTHON_IN_VENV = .venv/bin/python
 
@@ -21,3 +22,6 @@ lint: setup
 
 test: lint
 	@$(PYTHON_IN_VENV) -m pytest
+
+test-slow: setup
+	@$(PYTHON_IN_VENV) -m pytest -m cluster

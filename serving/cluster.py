@@ -20,6 +20,7 @@ from typing import Any
 from core.errors import ServerDied, UsageError
 from serving.app import GIB, LOOPBACK, PORT_NAMES, can_stream_directly, head_environment
 from serving.catalogue import ModelEntry
+from serving.fetch import Step, fetch_steps
 from serving.placement import Node, has_gpus
 
 OBJECT_STORE_BYTES = 256 << 20
@@ -204,6 +205,33 @@ def _reports(folders: tuple[str, ...]) -> Iterator[NodeReport]:
                 "Does it have the same Python and Ray 2.60.0?"
             ) from error
         yield NodeReport(address, has_code, tuple(found))
+
+
+def fetchers(*, own: bool) -> Iterator[tuple[str, Callable[..., Iterator[Step]]]]:
+    """For each place that may hold replicas: its name, and what fetches weights there."""
+    if own:
+        yield "here", fetch_steps()
+        return
+    import ray
+
+    on_gpus = has_gpus(nodes(free=False, own=False))
+    for node in ray.nodes():
+        if node["Alive"] and (not on_gpus or node["Resources"].get("GPU")):
+            yield f"on node {node['NodeManagerAddress']}", _steps_on(node["NodeID"])
+
+
+def _steps_on(node_id: str) -> Callable[..., Iterator[Step]]:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task = ray.remote(num_cpus=0, max_retries=0, num_returns="streaming")(fetch_steps())
+    there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+
+    def steps(*arguments: Any) -> Iterator[Step]:
+        for step in task.options(scheduling_strategy=there).remote(*arguments):
+            yield ray.get(step)
+
+    return steps
 
 
 def needs_our_code(nodes: Sequence[Node], weights_folder: Path | None) -> bool:

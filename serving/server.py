@@ -28,10 +28,11 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict
 
-from core.errors import HarnessError, ServerDied, UsageError
+from core.errors import DataMissing, HarnessError, ServerDied, UsageError
 from serving import cluster, replicas
 from serving.app import LOOPBACK, build_application
 from serving.catalogue import ModelEntry
+from serving.fetch import fetch
 from serving.leftovers import account_of, clear_away
 from serving.placement import Layout, Node, Share, share_out, tensor_parallel, why_not
 from serving.weights import WeightsCommand, obey
@@ -165,11 +166,23 @@ class _Pool:
             every = cluster.nodes(free=False, own=False)
             needs_code = cluster.needs_our_code(every, self.spec.weights_folder)
             cluster.examine(self.spec.entries, needs_code=needs_code)
+        self._fetch()
         self._start_serve()
         others = [] if self.own_cluster else cluster.clear_orphans()
         self.nodes = cluster.nodes(free=not self.own_cluster, own=self.own_cluster)
-        if not self._place():
+        if self.waiting and not self._place():
             self._explain(others)
+
+    def _fetch(self) -> None:
+        """Fetches what is not local, on every node that may hold it. A model that cannot be had
+        is lost, and the others go on."""
+        for share in [share for share in self.waiting if not share.entry.is_local]:
+            try:
+                for where, steps in cluster.fetchers(own=self.own_cluster):
+                    fetch(share.entry, steps, where, lambda text: self.say(state="note", text=text))
+            except DataMissing as error:
+                self.waiting.remove(share)
+                self.say(state="usage", model=share.entry.name, text=str(error))
 
     def _threads(self) -> int:
         """CPUs for one replica of each model. Our own cluster has them even where the machine has
@@ -213,7 +226,11 @@ class _Pool:
         layouts = share_out(self.waiting, self.nodes, taken)
         for share in [share for share in self.waiting if share.entry.name in layouts]:
             self.waiting.remove(share)
-            self._deploy(share.entry, layouts[share.entry.name])
+            try:
+                self._deploy(share.entry, layouts[share.entry.name])
+            except ValueError as error:  # Ray's and vLLM's checks of an engine argument
+                text = f"model {share.entry.name}: {error}"
+                self.say(state="usage", model=share.entry.name, text=text)
         return bool(layouts)
 
     def _deploy(self, entry: ModelEntry, layout: Layout) -> None:

@@ -140,7 +140,9 @@ def test_telemetry_is_off_and_local_models_stay_offline():
 
     assert local["VLLM_NO_USAGE_STATS"] == hub["VLLM_NO_USAGE_STATS"] == "1"
     assert local["HF_HUB_OFFLINE"] == "1"
-    assert "HF_HUB_OFFLINE" not in hub
+    assert hub["HF_HUB_OFFLINE"] == "1"  # fetched before
+    pinned = find_model("rl-memagent-7b").model_copy(update={"revision": "0" * 40})
+    assert "HF_HUB_OFFLINE" not in replica_environment(pinned, GPU)
     assert local["OMP_NUM_THREADS"] == "1"
 
 
