@@ -20,7 +20,7 @@ from benchmarks.estimate.rates import Rate, Rates, read_rates, write_rates
 from benchmarks.estimate.roofline import batch_of, find_gpu, gpu_seconds, weight_bytes
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.store import Cell, Store
-from benchmarks.sweep import Answering, Limits, sweep
+from benchmarks.sweep import Answering, Limits, Serving, sweep
 from core.errors import ServerDied, UsageError
 from core.shapes import SHAPES
 from core.tokens import Tokenizer
@@ -99,7 +99,7 @@ def swept(plan: Plan, run_dir: Path, tokenizer: Tokenizer, dies_at: int = -1) ->
 
     @contextmanager
     def server(work: Mapping[str, float]) -> Iterator[Any]:
-        yield answers
+        yield Serving(answers)
 
     sweep(plan, run_dir, server, {"m": Limits(concurrency=2)})
 
