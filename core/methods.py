@@ -22,8 +22,30 @@ from dataclasses import asdict, is_dataclass
 from typing import Any, get_type_hints
 
 from core.errors import UsageError
-from core.names import checked, parse_name
+from core.names import base_of, checked, not_known, parse_name
+from core.outside import is_outside, load_outside
 from core.types import Json
+
+
+def find_method(name: str, known: Mapping[str, type]) -> type:
+    """The class of a method's name, whose settings may follow an @: one of `known`, or from a
+    user's file.
+
+    Raises:
+        UsageError: there is none.
+    """
+    base = base_of(name)
+    if not is_outside(base):
+        if base not in known:
+            raise UsageError(f"method {not_known(base, known)}, and FILE.py:NAME")
+        return known[base]
+    found = load_outside(base)
+    if not (isinstance(found, type) and callable(getattr(found, "answer", None))):
+        raise UsageError(
+            f"method {base}: got {found!r:.80}, expected a class with "
+            "`async def answer(self, problem, chat)`"
+        )
+    return found
 
 
 def settings_type(method: type) -> type[Any]:

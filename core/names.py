@@ -95,7 +95,7 @@ def explained(error: ValidationError) -> str:
         )
         given = "" if fault["type"] in ("missing", "value_error") else f"got {fault['input']!r:.80}"
         message = fault["msg"].removeprefix("Value error, ")
-        if fault["type"] == "extra_forbidden":
+        if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             message = "there is no such setting"
         faults.append(": ".join(part for part in (place, given, message) if part))
     return "; ".join(faults)

@@ -71,11 +71,26 @@ def test_recipe_file_comes_back(tmp_path: Path) -> None:
     ("place", "key", "value", "message"),
     [
         ((), "sed", 3, "setting 'sed' is not known; did you mean seed"),
-        (("stages", 0), "slip", 0.1, "stages.0.slip: got 0.1: Unexpected keyword"),
-        (("stages", 0), "steps", "many", "stages.0.steps: got 'many': Input should be a valid int"),
-        (("stages", 0, "tasks", 0), "haystak", "noise", "stages.0.tasks.0.haystak: got 'noise'"),
-        (("stages", 1, "buckets", 0), "tokens", [], r"stages.1.buckets.0.tokens: got \[\]"),
-        (("shape",), "widht", 256, "shape.widht: got 256"),
+        (("stages", 0), "slip", 0.1, "stages number 1 slip: got 0.1: there is no such setting"),
+        (
+            ("stages", 0),
+            "steps",
+            "many",
+            "number 1 steps: got 'many': Input should be a valid int",
+        ),
+        (
+            ("stages", 0, "tasks", 0),
+            "haystak",
+            "noise",
+            "stages number 1 tasks number 1 haystak: got",
+        ),
+        (
+            ("stages", 1, "buckets", 0),
+            "tokens",
+            [],
+            r"number 2 buckets number 1 tokens: got \[\]",
+        ),
+        (("shape",), "widht", 256, "shape widht: got 256: there is no"),
         ((), "stages", 5, "stages: got 5"),
     ],
 )

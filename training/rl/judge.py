@@ -24,7 +24,7 @@ from training.rl.rewards import (
     evidence_chunks,
     gate_record,
     gru_rewards,
-    outcome_reward,
+    outcome_of,
 )
 
 
@@ -46,9 +46,10 @@ def judge(
     sample: Sample, trajectories: Sequence[Trajectory], recipe: RlRecipe, tokenizer: Tokenizer
 ) -> Group:
     """Rewards, advantages and conversations of one group (PROTOCOL 4)."""
-    if recipe.method == "gru_mem":
-        return _judge_gated(sample, trajectories, recipe, tokenizer)
-    outcomes = [outcome_reward(sample, one) for one in trajectories]
+    outcome = outcome_of(recipe.reward)
+    outcomes = [outcome(sample, one) for one in trajectories]
+    if recipe.gated:
+        return _judge_gated(sample, trajectories, outcomes, recipe, tokenizer)
     rewards_G = torch.tensor(outcomes) + _penalties(trajectories, recipe)
     advantages_G = trajectory_advantages(rewards_G, normalize_std=recipe.normalize_std)
     conversations = [
@@ -68,10 +69,17 @@ def judge(
 
 
 def _judge_gated(
-    sample: Sample, trajectories: Sequence[Trajectory], recipe: RlRecipe, tokenizer: Tokenizer
+    sample: Sample,
+    trajectories: Sequence[Trajectory],
+    outcomes: Sequence[float],
+    recipe: RlRecipe,
+    tokenizer: Tokenizer,
 ) -> Group:
     evidence = evidence_chunks(sample, tokenizer, recipe.chunk_tokens)
-    earned = [gru_rewards(sample, one, evidence, recipe.format) for one in trajectories]
+    earned = [
+        gru_rewards(outcome, one, evidence, recipe.format)
+        for outcome, one in zip(outcomes, trajectories, strict=True)
+    ]
     rewards_G = torch.tensor([one.trajectory for one in earned]) + _penalties(trajectories, recipe)
     longest = max(len(one.update) for one in earned)
     updates_GT = torch.zeros(len(earned), longest)
@@ -95,7 +103,7 @@ def _judge_gated(
         sample=sample,
         trajectories=tuple(trajectories),
         rewards=tuple(rewards_G.tolist()),
-        outcomes=tuple(one.outcome for one in earned),
+        outcomes=tuple(outcomes),
         conversations=tuple(conversations),
         gates=tuple(gate_record(one, evidence, recipe.format) for one in trajectories),
         informative=informative(rewards_G) or bool((turns_GT != 0).any()),

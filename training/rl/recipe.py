@@ -21,10 +21,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agents.gru_mem import AnswerLayout
 from core.errors import UsageError
-from core.names import checked, not_known
-from core.types import AnswerForm, Sampling
+from core.names import base_of, checked, not_known
+from core.types import Sampling
 from training.rl.loss import LossSettings
 from training.rl.rewards import FormatRule
 
@@ -74,6 +73,9 @@ class Stage(_Part):
 class RlRecipe(_Part):
     """A recipe, checked. `name` is the file's, unless that says another.
 
+    method: the agent, its own settings behind an @, as in a suite: `memagent@answer_form=boxed`,
+    `my_agents.py:MyAgent`. reward: None, or a callable of the user's own in place of the outcome
+    reward: `my_rewards.py:reward`, (Sample, Trajectory) -> 0..1. Validation scores as a sweep does.
     model: a name in the catalogue, or a folder. chunk_tokens: of a chunk; reply_tokens: the
     budget of every turn's reply.
     groups: prompts a step; group_size: rollouts a prompt (G). mini_batches: optimizer updates
@@ -83,8 +85,7 @@ class RlRecipe(_Part):
     normalize_std, dynamic_sampling, overlong: the options of GRPO and DAPO that the papers
     here leave off. max_refills: how often dynamic sampling may draw again for a step.
     alpha: weight of the trajectory's part in GRU-Mem's advantages. format: what earns its format
-    reward, see `training.rl.rewards.in_format`. answer_layout: of its answer turn. (The three are
-    of method gru_mem only.)
+    reward, see `training.rl.rewards.in_format`. (Both are of method gru_mem only.)
     embeddings_rate, vectors_rate: factors on the learning rate of the embeddings (0 freezes them)
     and of the norms and biases; all others have factor 1. decay_all: norms and biases decay like
     the matrices, as in verl. kl_metric: load the reference for the KL curve even where kl_beta
@@ -96,12 +97,12 @@ class RlRecipe(_Part):
 
     name: str
     seed: int = 0
-    method: Literal["memagent", "gru_mem"]
+    method: str
     model: str
     chunk_tokens: int = Field(ge=1)
     reply_tokens: int = Field(ge=1)
-    answer_form: AnswerForm
 
+    reward: str | None = None
     tasks: tuple[TaskShare, ...] = Field(min_length=1)
     groups: int = Field(ge=1)
     group_size: int = Field(ge=2)
@@ -129,7 +130,6 @@ class RlRecipe(_Part):
     overlong: Overlong | None = None
     alpha: float = Field(default=0.9, ge=0, le=1)
     format: FormatRule = "paper"
-    answer_layout: AnswerLayout = "paper"
 
     validation: Validation
 
@@ -147,8 +147,6 @@ class RlRecipe(_Part):
             raise ValueError(
                 f"groups is {self.groups}, mini_batches {self.mini_batches}; expected a divisor"
             )
-        if self.method == "gru_mem" and self.answer_form != "boxed":
-            raise ValueError("answer_form: GRU-Mem answers in boxed form (PROTOCOL 1.2)")
         if self.overlong is not None and self.overlong.cache > self.overlong.limit:
             raise ValueError(f"overlong.cache is above overlong.limit ({self.overlong.limit})")
         loss = self.loss
@@ -158,6 +156,11 @@ class RlRecipe(_Part):
         if starts != sorted(set(starts)):
             raise ValueError(f"stages start at {starts}; expected each after the one before")
         return self
+
+    @property
+    def gated(self) -> bool:
+        """Whether the agent is GRU-Mem, which has rewards of its own."""
+        return base_of(self.method) == "gru_mem"
 
     def sampling_at(self, step: int) -> Sampling:
         """How the rollouts of a step (from 0) are drawn."""

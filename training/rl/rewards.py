@@ -10,7 +10,7 @@ answer is right -> update (+1, +1, +1, +1), exit 0, format 1, outcome 1, traject
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,12 +18,14 @@ from agents.gru_mem import Gates, in_paper_format, parse_gates
 from core.answers import extract_answer, extract_boxed
 from core.errors import UsageError
 from core.evidence import place
+from core.outside import is_outside, load_outside
 from core.tokens import Tokenizer
 from core.types import Answer, Sample, Trajectory
 from tasks.scoring import REWARD_WINDOW, latex_plain, verify
 
 EXIT_EARLY, EXIT_LATE = -0.75, -0.5
 
+Outcome = Callable[[Sample, Trajectory], float]
 ExitKind = Literal["early", "exact", "late"]
 FormatRule = Literal["paper", "gates"]
 
@@ -84,6 +86,36 @@ def outcome_reward(sample: Sample, trajectory: Trajectory) -> float:
     return _verified(answer, answer.prediction, sample.golds)
 
 
+def outcome_of(name: str | None) -> Outcome:
+    """The outcome reward that a recipe names, `my_rewards.py:reward`, or the papers' for None. A
+    user's own is not asked of a failed rollout, which earns 0.
+
+    Raises:
+        UsageError: it is not there or not callable; when called, it raises or gives no number
+            from 0 to 1.
+    """
+    if name is None:
+        return outcome_reward
+    own = load_outside(name) if is_outside(name) else None
+    if not callable(own):
+        raise UsageError(
+            f"reward {name}: expected FILE.py:NAME of a callable (Sample, Trajectory) -> float"
+        )
+
+    def reward(sample: Sample, trajectory: Trajectory) -> float:
+        if trajectory.failure is not None or trajectory.answer is None:
+            return 0.0
+        try:
+            value = float(own(sample, trajectory))
+        except Exception as error:  # whatever the user's code raises is theirs to mend
+            raise UsageError(f"reward {name}: {type(error).__name__}: {error}") from error
+        if not 0.0 <= value <= 1.0:
+            raise UsageError(f"reward {name}: got {value} for {sample.id}, expected 0 to 1")
+        return value
+
+    return reward
+
+
 def _verified(answer: Answer, prediction: str, golds: Sequence[str]) -> float:
     if extract_boxed(answer.reply) == prediction:
         return verify(answer.reply, golds)
@@ -113,7 +145,7 @@ def in_format(trajectory: Trajectory, rule: FormatRule) -> bool:
 
 
 def gru_rewards(
-    sample: Sample, trajectory: Trajectory, evidence: Sequence[bool], rule: FormatRule = "paper"
+    outcome: float, trajectory: Trajectory, evidence: Sequence[bool], rule: FormatRule = "paper"
 ) -> GruRewards:
     """GRU-Mem's rewards. `evidence`: see `evidence_chunks`, of the method's chunk size.
 
@@ -133,7 +165,7 @@ def gru_rewards(
     right = _right(gates, evidence)
     exit_rewards = {"early": EXIT_EARLY, "exact": 0.0, "late": EXIT_LATE, None: 0.0}
     return GruRewards(
-        outcome=outcome_reward(sample, trajectory),
+        outcome=outcome,
         exit=exit_rewards[_exit_kind(gates, evidence)],
         format=float(in_format(trajectory, rule)),
         update=tuple((1.0 if one else -1.0) if known else 0.0 for one in right),

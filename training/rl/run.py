@@ -9,17 +9,15 @@ from typing import Any
 import torch
 from transformers import Qwen2ForCausalLM
 
-from agents.gru_mem import GruMem, GruMemSettings
-from agents.memagent import MemAgent, MemAgentSettings
 from core.errors import UsageError
 from core.tokens import Tokenizer
-from core.types import Method
 from serving.catalogue import find_model
 from tasks.corpora.read import Corpora
+from training.rl.agent import check_names, make_agent, run_record
 from training.rl.engines.engine import RolloutEngine
 from training.rl.learner.learner import Learner
 from training.rl.loop import Progress, Trainer
-from training.rl.recipe import RlRecipe, recipe_json
+from training.rl.recipe import RlRecipe
 from training.state import claim, save_checkpoint
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
@@ -42,11 +40,12 @@ def train_rl(
 
     Raises:
         SettingsChanged: `out` holds a run of another recipe, or one and `resume` is False.
-        UsageError: no such model.
+        UsageError: no such model, agent, task or reward.
         DataMissing: a task's corpus is not there.
     """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    claim(out, recipe_json(recipe), resume)
+    check_names(recipe)
+    claim(out, run_record(recipe), resume)
     trainer = make_trainer(recipe, checkpoint_folder(recipe.model), where, Corpora(data))
     trainer.run(out, progress=progress)
     finish(recipe, trainer.learner.model, out)
@@ -109,19 +108,6 @@ def make_engine(
 
     return TorchEngine(
         model, tokenizer, batch_tokens=ENGINE_BATCH_TOKENS, precision=recipe.precision
-    )
-
-
-def make_agent(recipe: RlRecipe, tokenizer: Tokenizer) -> Method:
-    """The agent in training. GRU-Mem's exit gate is always on (PROTOCOL 4)."""
-    if recipe.method == "gru_mem":
-        settings = GruMemSettings(
-            recipe.chunk_tokens, recipe.reply_tokens, answer_layout=recipe.answer_layout
-        )
-        return GruMem(tokenizer, settings)
-    return MemAgent(
-        tokenizer,
-        MemAgentSettings(recipe.chunk_tokens, recipe.reply_tokens, answer_form=recipe.answer_form),
     )
 
 

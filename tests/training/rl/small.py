@@ -91,7 +91,6 @@ def small_recipe(**changes: object) -> RlRecipe:
         "model": "none",
         "chunk_tokens": 64,
         "reply_tokens": 8,
-        "answer_form": "therefore",
         "tasks": (task,),
         "groups": 4,
         "group_size": 4,

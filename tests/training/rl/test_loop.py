@@ -167,7 +167,7 @@ def test_a_step_without_anything_to_learn_changes_nothing(
 
 
 def test_gru_mem_reports_its_gates(folder: Path) -> None:
-    recipe = tiny_recipe(folder, method="gru_mem", answer_form="boxed")
+    recipe = tiny_recipe(folder, method="gru_mem")
     metrics = trainer_of(recipe).step(0)
     assert metrics["exit_early"] + metrics["exit_exact"] + metrics["exit_late"] == 1
     # Random replies never parse: each is wrong, and none says that it knows enough.

@@ -12,6 +12,7 @@ from tasks.registry import find_task
 from training.rl.loss import LossSettings
 from training.rl.recipe import RlRecipe, load_rl_recipe, recipe_json, rl_preset_names
 
+CHECKPOINTS = Path(__file__).parents[3] / "checkpoints"
 PUBLISHED = {
     "chunk_tokens": 5000,
     "group_size": 16,
@@ -23,11 +24,9 @@ PUBLISHED = {
     "overlong": None,
     "temperature": 1.0,
     "top_p": 1.0,
-    "answer_form": "boxed",
     "old_logprobs": "trainer",
     "decay_all": True,
     "format": "paper",
-    "answer_layout": "paper",
     "engine": "vllm",
 }
 
@@ -43,7 +42,7 @@ def check(name: str, **expected: object) -> None:
 
 
 def test_memagent_presets_hold_the_published_values() -> None:
-    memagent = {"method": "memagent", "reply_tokens": 1024}
+    memagent = {"method": "memagent@answer_form=boxed", "reply_tokens": 1024}
     check("memagent-7b", **memagent, groups=128, mini_batches=16, model="qwen2.5-7b-instruct")
     check("memagent-14b", **memagent, groups=256, mini_batches=16, model="qwen2.5-14b-instruct")
 
@@ -65,7 +64,11 @@ def test_grumem_s_figure_8_and_the_3b_differ_in_one_value_each() -> None:
     check("grumem-alpha-0.5", **gru_mem, alpha=0.5, model="qwen2.5-7b-instruct")
     check("grumem-3b", **gru_mem, alpha=0.9, model="qwen2.5-3b-instruct")
     check(
-        "memagent-3b", method="memagent", groups=128, mini_batches=16, model="qwen2.5-3b-instruct"
+        "memagent-3b",
+        method="memagent@answer_form=boxed",
+        groups=128,
+        mini_batches=16,
+        model="qwen2.5-3b-instruct",
     )
 
 
@@ -74,13 +77,11 @@ def test_pocket_presets_extend_one_another() -> None:
     gru = load_rl_recipe("pocket-grumem")
     differs = {
         "name": "pocket-grumem",
-        "method": "gru_mem",
-        "answer_form": "boxed",
+        "method": "gru_mem@answer_layout=memagent",
         "reply_tokens": 96,
         "steps": 40,
         "tasks": gru.tasks,
         "format": "gates",
-        "answer_layout": "memagent",
     }
     assert gru == pocket.model_copy(update=differs)
     assert {mix.name for mix in gru.tasks} > {mix.name for mix in pocket.tasks}
@@ -133,13 +134,17 @@ def test_a_file_may_extend_a_preset_or_a_file_beside_it(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("learning_rat = 1.0", "setting 'learning_rat' is not known; did you mean learning_rate"),
-        ("[loss]\nclip = 0.1", "loss.clip: got 0.1: Unexpected keyword"),
-        ("[validation]\never = 1", "validation.ever: got 1: Extra inputs"),
-        ("[[tasks]]\nname = 'vt'", "tasks.0.lengths: Field required"),
+        ("[loss]\nclip = 0.1", "loss clip: got 0.1: there is no such setting"),
+        ("[validation]\never = 1", "validation ever: got 1: there is no such setting"),
+        ("[[tasks]]\nname = 'vt'", "tasks number 1 lengths: Field required"),
         ("group_size = 1", "group_size: got 1: Input should be greater than or equal to 2"),
-        ("method = 'gru_mem'", "answer_form: GRU-Mem answers in boxed form"),
         ("mini_batches = 3", "groups is 16, mini_batches 3"),
         ("[loss]\nclip_low = 1.0", "expected 0 <= clip_low < 1"),
+        (
+            "[[stages]]\nstart = 5\ntemperature = 1.0\ntop_q = 1.0\n",
+            "stages number 1 top_p: Field required; stages number 1 top_q: got 1.0: there is no",
+        ),
+        ("stages = 3", "stages: got 3: Input should be a valid tuple"),
         (
             "[[stages]]\nstart = 5\ntemperature = 1.0\ntop_p = 1.0\n" * 2,
             r"stages start at \[5, 5\]",
@@ -160,3 +165,18 @@ def test_unknown_recipes_and_circles_are_refused(tmp_path: Path) -> None:
         load_rl_recipe("gru-mem")
     with pytest.raises(UsageError, match="extends itself"):
         load_rl_recipe(write(tmp_path, 'extends = "mine.toml"\n'))
+
+
+TRAINED = [
+    path
+    for name in ("pocket-memagent", "pocket-grumem")
+    for path in sorted((CHECKPOINTS / name).rglob("recipe.json"))
+]
+
+
+@pytest.mark.parametrize("path", TRAINED, ids=lambda path: str(path.relative_to(CHECKPOINTS)))
+def test_committed_records_are_recipes_that_say_what_they_were_trained_on(path: Path) -> None:
+    recipe = RlRecipe.model_validate_json(path.read_bytes())
+    if recipe.gated:
+        assert (recipe.method, recipe.format) == ("gru_mem@answer_layout=memagent", "gates")
+    assert not recipe.decay_all

@@ -98,7 +98,7 @@ READ = (gates("no"), gates("yes"), gates("no"))
 
 
 def rewarded(*memory: str, evidence: tuple[bool, ...] = EVIDENCE) -> GruRewards:
-    return gru_rewards(asked(("a",), "any"), answered(RIGHT, "a", *memory), evidence)
+    return gru_rewards(1.0, answered(RIGHT, "a", *memory), evidence)
 
 
 def test_exit_at_the_last_evidence_costs_nothing() -> None:
@@ -159,7 +159,7 @@ def test_the_papers_format_wants_all_four_tags_in_order(
         end = answered(RIGHT, "a", *turns)
         assert in_format(end, "paper") == paper
         assert in_format(end, "gates") == lenient
-        assert gru_rewards(asked(("a",), "any"), end, EVIDENCE).format == paper
+        assert gru_rewards(1.0, end, EVIDENCE).format == paper
 
 
 def test_without_known_evidence_only_outcome_and_format_count() -> None:
@@ -171,7 +171,7 @@ def test_without_known_evidence_only_outcome_and_format_count() -> None:
 
 def test_a_failure_before_the_first_turn_is_late_and_without_format() -> None:
     failed = Trajectory("id", (), None, Failure("timeout", "late"), 0.0)
-    assert gru_rewards(asked(("a",), "any"), failed, EVIDENCE) == GruRewards(0.0, -0.5, 0.0, ())
+    assert gru_rewards(0.0, failed, EVIDENCE) == GruRewards(0.0, -0.5, 0.0, ())
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,6 @@ def tiny_recipe(model: Path, **changes: object) -> RlRecipe:
         "model": str(model),
         "chunk_tokens": 128,
         "reply_tokens": 4,
-        "answer_form": "therefore",
         "tasks": (task,),
         "groups": 2,
         "group_size": 2,

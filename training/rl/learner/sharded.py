@@ -50,12 +50,13 @@ from transformers import Qwen2ForCausalLM
 from core.tokens import Tokenizer
 from core.types import Sampling
 from tasks.corpora.read import Corpora
+from training.rl.agent import make_agent
 from training.rl.engines.engine import Generated, Request, RolloutEngine
 from training.rl.learner.learner import Learner, World
 from training.rl.learner.policy import scores
 from training.rl.loop import Metrics, Progress, Trainer
 from training.rl.recipe import RlRecipe
-from training.rl.run import load_models, make_agent, make_engine
+from training.rl.run import load_models, make_engine
 from training.state import ADAMW_STATE, STATE_FILE, state_tensors, write_state
 
 Precision = Literal["bfloat16", "float32"]

@@ -35,6 +35,7 @@ from serving.app import LOOPBACK, PORT_NAMES, head_environment
 from serving.cluster import OBJECT_STORE_BYTES, free_ports
 from serving.leftovers import MARK, clear_away, new_folder
 from tasks.corpora.read import Corpora
+from training.rl.agent import check_names, run_record, with_whole_paths
 from training.rl.loop import METRICS_FILE, Progress
 from training.rl.recipe import RlRecipe, recipe_json
 from training.rl.run import checkpoint_folder, finish
@@ -71,9 +72,10 @@ def train_sharded(
     out = out.resolve()
     folder = checkpoint_folder(recipe.model).resolve()
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    claim(out, recipe_json(recipe), resume)
+    check_names(recipe)
+    claim(out, run_record(recipe), resume)
     job = {
-        "recipe": recipe_json(recipe),
+        "recipe": recipe_json(with_whole_paths(recipe)),
         "folder": str(folder),
         "out": str(out),
         "data": None if data is None else str(data.resolve()),
