@@ -58,13 +58,20 @@ def methods_of(settings: Mapping[str, Any]) -> dict[str, MethodLook]:
     """The methods of a run, out of its settings."""
     return {
         name: MethodLook(
-            label=str(entry["label"]),
-            base=str(entry["base"]),
+            label=_label(name, entry["label"], entry["variants"]),
+            base=base_of(name),
             colours=tuple(entry["colours"]),
             is_agent=bool(entry["is_agent"]),
         )
         for name, entry in settings.get("methods", {}).items()
     }
+
+
+def _label(name: str, label: str, variants: Mapping[str, str]) -> str:
+    """`gru_mem@exit_gate=false` -> `GRU-Mem w/o EG`."""
+    given = [f"{key}={value}" for key, value in parse_name(name).settings.items()]
+    words = ", ".join(variants.get(one.lower(), one) for one in given)
+    return f"{label} {words}".rstrip()
 
 
 def look_of(method: str, known: Methods) -> MethodLook:

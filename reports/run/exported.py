@@ -7,6 +7,7 @@ A report, and scoring again, take either; what only the store has are the turns 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -143,8 +144,19 @@ def write_export(
         "sessions": sessions,
         "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in cells],
     }
-    write_whole(sidecar(out), json.dumps(run, ensure_ascii=False, indent=1) + "\n")
+    write_whole(sidecar(out), _readable(run))
     return count
+
+
+def _readable(run: Mapping[str, Any]) -> str:
+    """As JSON, a line a value; lists of plain values take one line. (No text of JSON has a raw
+    newline in it, so none is changed.)"""
+    text = json.dumps(run, ensure_ascii=False, indent=1)
+    return re.sub(r"\[\n\s*([^\[\]{}]*?)\n\s*\]", _in_one_line, text) + "\n"
+
+
+def _in_one_line(found: re.Match[str]) -> str:
+    return "[" + re.sub(r",\n\s*", ", ", found[1]) + "]"
 
 
 def sidecar(path: Path) -> Path:

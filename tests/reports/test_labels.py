@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.methods import described
 from reports.labels import (
     Series,
     compact,
@@ -16,7 +17,8 @@ from reports.labels import (
 )
 from tests.reports.conftest import METHODS
 
-KNOWN = methods_of({"methods": METHODS})
+NAMES = (*METHODS, "gru_mem@exit_gate=False,chunk_tokens=512")
+KNOWN = methods_of({"methods": {name: described(name) for name in NAMES}})
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,7 @@ def test_amounts_fit_an_axis() -> None:
     [
         ("gru_mem", "GRU-Mem"),
         ("gru_mem@exit_gate=false", "GRU-Mem w/o EG"),
+        ("gru_mem@exit_gate=False,chunk_tokens=512", "GRU-Mem w/o EG, chunk_tokens=512"),
         ("mine", "mine"),
         ("mine@k=2,n=3", "mine k=2,n=3"),
     ],
