@@ -159,9 +159,11 @@ async def _side_by_side(runs: Sequence[_Run], answers: Answers, display: SweepDi
         try:
             await _one_server(alike[name], answers, display, f"{place}/{len(alike)}")
         except (ServerDied, UsageError) as error:
+            known = any(str(error) == str(other) for other in lost)
             lost.append(error)
             if len(alike) > 1:
-                display.tell(f"model {name} is lost, its samples stay owed: {error}")
+                text = "for the same reason" if known else str(error)
+                display.tell(f"model {name} is lost, its samples stay owed: {text}")
 
     try:
         async with asyncio.TaskGroup() as group:

