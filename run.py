@@ -14,9 +14,8 @@ from commands.plan import add_plan
 from commands.report import add_report
 from commands.samples import add_samples
 from commands.serve import add_serve
-from commands.status import add_status
 from commands.suites import add_suites
-from commands.sweep import add_sweep
+from commands.sweep import add_status, add_sweep
 from commands.tasks import add_tasks
 from commands.train import add_train
 from core.errors import HarnessError, UsageError

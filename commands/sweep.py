@@ -1,4 +1,4 @@
-"""`run.py sweep`: run a suite, or go on with it."""
+"""`run.py sweep` and `run.py status`: run a suite, or go on with it, and how that goes."""
 
 from __future__ import annotations
 
@@ -43,6 +43,19 @@ def add_sweep_flags(add: argparse.ArgumentParser) -> None:
     _add_server(add)
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
     add.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
+
+
+def add_status(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `status`."""
+    add = commands.add_parser(
+        "status",
+        help="how a sweep is, in a few lines",
+        description="Prints how a sweep is: cells, rates, errors, time left, the replicas' "
+        "health. It reads one small file, so that it works from other hosts too. Exit code 0 if "
+        "all is well, else 1.",
+    )
+    add.add_argument("run", type=Path, metavar="RUN_DIR", help="the --out of a sweep")
+    add.set_defaults(command=status)
 
 
 def _add_choice(add: argparse.ArgumentParser) -> None:
@@ -175,6 +188,15 @@ def sweep(arguments: argparse.Namespace) -> int:
     _print_ledger(rows)
     print(f"\nstore   {run_dir / 'run.sqlite'}\nnext    python run.py report {run_dir}")
     return INCOMPLETE if any(row.errors or row.owed for row in rows) else DONE
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """run.py status"""
+    from benchmarks.watch.state import status as state_of
+
+    lines, well = state_of(arguments.run)
+    print("\n".join(lines))
+    return DONE if well else INCOMPLETE
 
 
 def _checkpoint(text: str) -> tuple[str, Path]:

@@ -100,8 +100,8 @@ def replica_environment(entry: ModelEntry, layout: Layout) -> dict[str, str]:
         "VLLM_LOGGING_LEVEL": "INFO",
     }
     if entry.is_local or entry.revision is None:
-        # Fetched before (serving/fetch.py). A pinned revision leaves no name in the cache under
-        # which it is found without asking.
+        # Fetched before (serving/process/fetch.py). A pinned revision leaves no name in the cache
+        # under which it is found without asking.
         variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     if not layout.on_gpu and entry.cpu is not None:
         variables |= {

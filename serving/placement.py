@@ -1,6 +1,6 @@
 """Which replicas fit where: counted node by node, because a replica never spans nodes.
 
-Pure arithmetic over what Ray reports; serving/server.py asks Ray, serving/app.py writes the
+Pure arithmetic over what Ray reports; serving/process/server.py asks Ray, serving/app.py writes the
 bundles of each replica so that Ray keeps them together (STRICT_PACK).
 """
 

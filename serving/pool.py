@@ -3,7 +3,7 @@
     with Pool(find_model("pocket-base"), log_dir=Path("results/run/logs")) as pool:
         options = ClientOptions(pool.base_url)
 
-The pool lives in a process of its own (serving/server.py), which ends with its owner, also
+The pool lives in a process of its own (serving/process/server.py), which ends with its owner, also
 when the owner is killed. It answers on loopback only.
 """
 
@@ -27,9 +27,9 @@ from typing import IO, Any, Self
 from core.errors import HarnessError, RequestRejected, ServerDied, UsageError
 from serving.app import LOOPBACK
 from serving.catalogue import REPOSITORY, ModelEntry
-from serving.cluster import free_ports, is_free
 from serving.leftovers import MARK, account_of, clear_away, clear_dead_owners, new_folder
-from serving.server import Command, ServerSpec
+from serving.ports import free_ports, is_free
+from serving.process.server import Command, ServerSpec
 from serving.weights import WeightsCommand
 
 DEADLINE_S = 900.0
@@ -127,7 +127,7 @@ class Pool:
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "serving.server"],
+                [sys.executable, "-m", "serving.process.server"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -6,7 +6,7 @@
 It is off unless a pool is started with a weights folder. The folder comes from whoever starts
 the pool; a call brings a bare file name, and safetensors hold numbers only, so a caller can
 neither reach another file nor have code run. Commands come from the pool's owner through the
-pipe that it holds (serving/server.py): no port is opened for them.
+pipe that it holds (serving/process/server.py): no port is opened for them.
 
 The calls are written against Ray Serve 2.60.0 and vLLM 0.29.0. Not run: GPUs, tensor parallel
 replicas, several nodes. On several nodes the folder must be on storage that all of them see.

@@ -11,8 +11,9 @@ import time
 import pytest
 
 from core.errors import UsageError
-from serving import cluster
 from serving.catalogue import REPOSITORY
+from serving.ports import free_ports
+from serving.process import cluster
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_an_address_that_cannot_be_joined_is_told(address: str, text: str) -> No
 
 
 def test_an_address_where_nobody_listens_is_told_at_once() -> None:
-    (port,) = cluster.free_ports(1)
+    (port,) = free_ports(1)
     started = time.monotonic()
     with pytest.raises(UsageError, match=f"127.0.0.1:{port}: nobody listens there"):
         cluster.join(f"127.0.0.1:{port}", pytest.fail)
@@ -39,7 +40,7 @@ def test_an_address_where_nobody_listens_is_told_at_once() -> None:
 def test_a_port_that_is_no_cluster_is_given_up() -> None:
     """Ray itself would wait for minutes, and end the process."""
     program = (
-        "import os, sys; from serving import cluster; cluster.JOIN_S = 1.0\n"
+        "import os, sys; from serving.process import cluster; cluster.JOIN_S = 1.0\n"
         "def give_up(text): print(text, flush=True); os._exit(3)\n"
         "cluster.join(sys.argv[1], give_up)\n"
     )

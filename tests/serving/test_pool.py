@@ -17,9 +17,9 @@ import pytest
 from core.errors import DataMissing, RequestRejected, ServerDied, UsageError
 from serving import pool as pool_module
 from serving.catalogue import find_model
-from serving.cluster import free_ports, is_free
 from serving.leftovers import MARK, account_of, clear_away, clear_dead_owners, new_folder
 from serving.pool import Pool
+from serving.ports import free_ports, is_free
 
 MODEL = "pocket-base"
 READY = {

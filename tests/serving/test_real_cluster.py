@@ -167,7 +167,7 @@ def test_a_pool_that_is_killed_is_told_and_its_remains_make_room_for_the_next(
         (pool,) = [
             child
             for child in psutil.Process(sweep.pid).children(recursive=True)
-            if "serving.server" in child.cmdline()
+            if "serving.process.server" in child.cmdline()
         ]
         pool.send_signal(signal.SIGKILL)
         _, said = sweep.communicate(timeout=300)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from core.errors import ServerDied
-from serving import server
 from serving.catalogue import ModelEntry
 from serving.placement import Layout
-from serving.server import Served, Status
+from serving.process import server, watch
+from serving.process.watch import Served, Status
 
 
 class Clock:
@@ -34,7 +34,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(server, "time", clock)
+    monkeypatch.setattr(watch, "time", clock)
     return clock
 
 
@@ -60,7 +60,7 @@ def broken_port() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("start_s", "deadline_s", "given_up_s"),
     [
-        (10.0, 3600.0, 10.0 + server.ANSWER_S),
+        (10.0, 3600.0, 10.0 + watch.ANSWER_S),
         (200.0, 3600.0, 200.0 + 2 * 200.0),
         (10.0, 60.0, 60.0),
     ],
@@ -88,12 +88,12 @@ def test_a_pool_that_came_up_and_answers_only_with_errors_is_given_up(
     url = f"http://127.0.0.1:{broken_port}/v1"
     served = Served(served_model, "app", Layout(1, on_gpu=False), url, 0.0, deadline_s)
     while clock.now < start_s:
-        pool._bring_up(served, Status("DEPLOYING", 0, ""))
+        pool.watch.look(served, Status("DEPLOYING", 0, ""))
         clock.sleep(10.0)
 
     def go_on_for_ever() -> None:
         while True:
-            pool._bring_up(served, Status("RUNNING", 1, ""))
+            pool.watch.look(served, Status("RUNNING", 1, ""))
             clock.sleep(10.0)
 
     with pytest.raises(ServerDied, match="runs but does not answer: HTTP Error 500"):
@@ -119,7 +119,7 @@ def test_a_model_that_dies_for_good_is_given_up_and_the_pool_goes_on(
     states: list[dict[str, Any]] = []
     deleted: list[str] = []
     monkeypatch.setattr(server, "_delete", deleted.append)
-    monkeypatch.setattr(server.replicas, "unanswered_s", lambda app: {})
+    monkeypatch.setattr(watch.replicas, "unanswered_s", lambda app: {})
     pool = make_pool(served_model, tmp_path, states)
     pool.waiting.clear()
     served = Served(served_model, "app", Layout(2, on_gpu=False), "", 0.0, 600.0, 2, ready=True)
@@ -144,17 +144,17 @@ def test_a_replica_whose_engine_stands_still_is_ended(
     served_model: ModelEntry, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[str] = []
-    silent = {"a": 0.0, "b": server.FROZEN_S - 1}
-    monkeypatch.setattr(server.replicas, "unanswered_s", lambda app: silent)
-    monkeypatch.setattr(server.replicas, "kill", killed.append)
+    silent = {"a": 0.0, "b": watch.FROZEN_S - 1}
+    monkeypatch.setattr(watch.replicas, "unanswered_s", lambda app: silent)
+    monkeypatch.setattr(watch.replicas, "kill", killed.append)
     pool = make_pool(served_model, tmp_path, [])
     served = Served(served_model, "app", Layout(2, on_gpu=False), "", 0.0, 600.0, 2, ready=True)
 
-    pool._watch(served, Status("RUNNING", 2, ""))
+    pool.watch.look(served, Status("RUNNING", 2, ""))
     assert not killed
-    silent["b"] = server.FROZEN_S + 1
-    pool._watch(served, Status("RUNNING", 2, ""))  # asked a moment ago
+    silent["b"] = watch.FROZEN_S + 1
+    pool.watch.look(served, Status("RUNNING", 2, ""))  # asked a moment ago
     assert not killed
-    clock.sleep(server.PULSE_PERIOD_S)
-    pool._watch(served, Status("RUNNING", 2, ""))
+    clock.sleep(watch.PULSE_PERIOD_S)
+    pool.watch.look(served, Status("RUNNING", 2, ""))
     assert killed == ["b"]

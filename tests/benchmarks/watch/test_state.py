@@ -15,7 +15,7 @@ from benchmarks.watch.metrics import metrics_at
 from benchmarks.watch.state import STATE_NAME, StateFile, network_warning, status
 from core.errors import UsageError
 from core.types import Turn
-from serving.cluster import free_ports
+from serving.ports import free_ports
 
 
 @pytest.fixture

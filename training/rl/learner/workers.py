@@ -32,8 +32,9 @@ from transformers import Qwen2ForCausalLM
 
 from core.errors import HarnessError, UsageError
 from serving.app import LOOPBACK, PORT_NAMES, head_environment
-from serving.cluster import OBJECT_STORE_BYTES, free_ports
 from serving.leftovers import MARK, clear_away, new_folder
+from serving.ports import free_ports
+from serving.process.cluster import OBJECT_STORE_BYTES
 from tasks.corpora.read import Corpora
 from training.rl.agent import check_names, run_record, with_whole_paths
 from training.rl.loop import METRICS_FILE, Progress

@@ -1,6 +1,6 @@
 """The Ray cluster of a pool: our own, of this machine alone, or one that runs already.
 
-Runs in the pool's process (serving/server.py). On one node everything stays on loopback. On a
+Runs in the pool's process (server.py). On one node everything stays on loopback. On a
 cluster of several, requests go to the Serve proxy of the node that we run on, through loopback,
 and from there to the replicas through Ray's own ports, which Ray's token guards
 (RAY_AUTH_MODE=token): no HTTP port is opened to the network.
@@ -20,8 +20,9 @@ from typing import Any
 from core.errors import ServerDied, UsageError
 from serving.app import GIB, LOOPBACK, PORT_NAMES, can_stream_directly, head_environment
 from serving.catalogue import ModelEntry
-from serving.fetch import Step, fetch_steps
 from serving.placement import Node, has_gpus
+from serving.ports import free_ports
+from serving.process.fetch import Step, fetch_steps
 
 OBJECT_STORE_BYTES = 256 << 20
 CONNECT_S = 10.0
@@ -294,30 +295,3 @@ def proxy_address() -> tuple[str, int]:
             "on nodes that hold replicas. Run this command on the head."
         )
     return (http.host if http.host not in (None, "0.0.0.0", "::") else LOOPBACK), http.port
-
-
-# -- ports ---------------------------------------------------------------------------------------
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now, below the range that systems hand out by
-    themselves, so that nobody takes one before we do. The last starts a range."""
-    ports: list[int] = []
-    start = 20_000 + os.getpid() % 9_000
-    for port in range(start, start + 3_000):
-        if is_free(port):
-            ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise ServerDied(f"no {count} free ports between {start} and {start + 3_000}")
-
-
-def is_free(port: int) -> bool:
-    """Whether `port` of loopback can be bound."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True

@@ -18,34 +18,26 @@ import signal
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict
 
-from core.errors import DataMissing, HarnessError, ServerDied, UsageError
-from serving import cluster, replicas
+from core.errors import DataMissing, HarnessError, RequestRejected, ServerDied, UsageError
 from serving.app import LOOPBACK, build_application
 from serving.catalogue import ModelEntry
-from serving.fetch import fetch
 from serving.leftovers import account_of, clear_away
 from serving.placement import Layout, Node, Share, share_out, tensor_parallel, why_not
-from serving.weights import WeightsCommand, obey
+from serving.process import cluster
+from serving.process.fetch import fetch
+from serving.process.reload import change_weights
+from serving.process.watch import Served, Status, Watch, statuses
+from serving.weights import WeightsCommand
 
 WATCH_PERIOD_S = 5.0
 POLL_PERIOD_S = 0.5
-ANSWER_S = 120.0
-"""How long a model that came up may answer with errors, at least: Serve notices a dead engine
-and puts another in its place in about a minute."""
-ASK_S = 30.0
-PULSE_PERIOD_S = 30.0
-FROZEN_S = 180.0
-"""How long an engine may be silent: several of the longest steps, a million tokens' prefill."""
 
 
 class ServerSpec(BaseModel):
@@ -72,34 +64,6 @@ class Command(BaseModel):
 
     weights: WeightsCommand | None = None
     retire: str | None = None
-
-
-@dataclass(slots=True)
-class Served:
-    """A model that has replicas. `deadline`: when a start is given up; `bad_since`: since when
-    one that was ready does not run as it should."""
-
-    entry: ModelEntry
-    app: str
-    layout: Layout
-    base_url: str
-    started: float
-    deadline: float
-    running: int = -1
-    up: bool = False
-    answers: int = 0
-    ready: bool = False
-    bad_since: float | None = None
-    next_pulse: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What Serve says of an application; `running` counts the model's replicas."""
-
-    status: str
-    running: int
-    message: str
 
 
 def main() -> int:
@@ -144,6 +108,7 @@ class _Pool:
         self.nodes: list[Node] = []
         self.waiting = [Share(entry, spec.work.get(entry.name, 1.0)) for entry in spec.entries]
         self.served: dict[str, Served] = {}
+        self.watch = Watch(say, self.account, spec.deadline_s)
 
     # -- start -------------------------------------------------------------------------------
 
@@ -302,94 +267,10 @@ class _Pool:
 
     def _look_after(self, served: Served, status: Status | None) -> None:
         try:
-            if served.ready:
-                self._watch(served, status or Status("NOT_STARTED", 0, "the application is gone"))
-            else:
-                self._bring_up(served, status or Status("DEPLOYING", 0, ""))
+            self.watch.look(served, status)
         except ServerDied as error:
             self.say(state="failed", model=served.entry.name, text=str(error))
             self._retire(served.entry.name)
-
-    def _bring_up(self, served: Served, status: Status) -> None:
-        name = served.entry.name
-        if status.status in ("DEPLOY_FAILED", "UNHEALTHY") and not served.up:
-            raise ServerDied(
-                f"model {name} did not start ({status.status}): {_last_line(status.message)}\n"
-                f"{self.account()}"
-            )
-        if status.running != served.running:
-            served.running = status.running
-            self.say(state="replicas", model=name, running=status.running)
-        if status.status == "RUNNING":
-            if not served.up:
-                # Longer than the replicas took: one whose engine died may have been replaced.
-                served.up, now = True, time.monotonic()
-                patience = max(ANSWER_S, 2 * (now - served.started))
-                served.deadline = min(served.deadline, now + patience)
-            self._try(served)
-        elif time.monotonic() > served.deadline:
-            raise ServerDied(
-                f"model {name} was not ready within {self.spec.deadline_s:g} s "
-                f"({status.running} of {served.layout.replicas} replicas run). "
-                f"Give it longer, or see why:\n{self.account()}"
-            )
-
-    def _try(self, served: Served) -> None:
-        """What is up must also answer: as many real requests as there are replicas."""
-        try:
-            ask(served.base_url, served.entry.name)
-        except (urllib.error.URLError, OSError) as error:
-            if time.monotonic() <= served.deadline:
-                return
-            detail = ""
-            if isinstance(error, urllib.error.HTTPError):
-                detail = error.read().decode(errors="replace")[:500]
-            raise ServerDied(
-                f"model {served.entry.name} runs but does not answer: {error} {detail}\n"
-                f"{self.account()}"
-            ) from error
-        served.answers += 1
-        if served.answers >= served.layout.replicas:
-            served.ready = True
-            self.say(
-                state="ready",
-                model=served.entry.name,
-                base_url=served.base_url,
-                replicas=served.layout.replicas,
-                kind="GPU" if served.layout.on_gpu else "CPU",
-                cache_tokens=replicas.cache_tokens(served.app),
-            )
-
-    def _watch(self, served: Served, status: Status) -> None:
-        name, whole = served.entry.name, served.layout.replicas
-        if status.running != served.running:
-            served.running = status.running
-            self.say(state="replicas", model=name, running=status.running)
-        if status.running:
-            self._feel_pulse(served)
-        if status.status == "RUNNING" and status.running >= whole:
-            served.bad_since = None
-            return
-        # Serve replaces a dead replica by itself; only a lasting failure ends the model.
-        served.bad_since = served.bad_since or time.monotonic()
-        lasting = time.monotonic() - served.bad_since > self.spec.deadline_s
-        if status.status == "DEPLOY_FAILED" or (lasting and not status.running):
-            raise ServerDied(
-                f"model {name} stopped running ({status.status}): {_last_line(status.message)}\n"
-                f"{self.account()}"
-            )
-
-    def _feel_pulse(self, served: Served) -> None:
-        """Ends replicas whose engine stands still, and with it all requests that they hold."""
-        now = time.monotonic()
-        if now < served.next_pulse:
-            return
-        served.next_pulse = now + PULSE_PERIOD_S
-        for name, seconds in replicas.unanswered_s(served.app).items():
-            if seconds > FROZEN_S:
-                text = f"a replica of {served.entry.name} stood still for {seconds:.0f} s; ended"
-                self.say(state="note", text=text)
-                replicas.kill(name)
 
     # -- commands ----------------------------------------------------------------------------
 
@@ -397,52 +278,15 @@ class _Pool:
         if command.retire is not None:
             self._retire(command.retire)
         if command.weights is not None:
-            self._change_weights(command.weights)
-
-    def _change_weights(self, command: WeightsCommand) -> None:
-        """Answers once *all* replicas have: Serve replaces one that has died, and it is waited
-        for."""
-        from ray.exceptions import RayActorError, RayTaskError
-        from ray.serve.exceptions import DeploymentUnavailableError
-
-        served = next(iter(self.served.values()))
-        deadline = time.monotonic() + self.spec.deadline_s
-        versions: list[int] = []
-        while len(versions) != served.layout.replicas:
-            self._wait_until_whole(served, deadline)
+            served = next(iter(self.served.values()))
             try:
-                versions = obey(_handle(served.app), command, timeout_s=self.spec.deadline_s)
-            except (RayActorError, DeploymentUnavailableError):
-                versions = []
-            except (RayTaskError, TimeoutError) as error:
-                versions = []
-                if command.name is not None:  # a file that it refused once, it refuses again
-                    self.say(state="refused", text=_last_line(str(error)))
-                    return
-            if len(versions) != served.layout.replicas:
-                self._check(served, len(versions), deadline)
-                time.sleep(POLL_PERIOD_S)
-        self.say(state="weights", versions=versions)
-
-    def _wait_until_whole(self, served: Served, deadline: float) -> None:
-        while True:
-            status = statuses().get(served.app) or Status("DEPLOYING", 0, "")
-            if status.status == "RUNNING":
-                return
-            if status.status == "DEPLOY_FAILED":
-                raise ServerDied(
-                    f"model {served.entry.name} stopped running: {_last_line(status.message)}\n"
-                    f"{self.account()}"
-                )
-            self._check(served, status.running, deadline)
-            time.sleep(POLL_PERIOD_S)
-
-    def _check(self, served: Served, running: int, deadline: float) -> None:
-        if time.monotonic() > deadline:
-            raise ServerDied(
-                f"model {served.entry.name}: {running} of {served.layout.replicas} replicas run "
-                f"after {self.spec.deadline_s:g} s.\n{self.account()}"
-            )
+                versions = change_weights(served, command.weights, deadline_s=self.spec.deadline_s)
+            except RequestRejected as error:
+                self.say(state="refused", text=str(error))
+            except ServerDied as error:
+                raise ServerDied(f"{error}\n{self.account()}") from error
+            else:
+                self.say(state="weights", versions=versions)
 
     def account(self) -> str:
         """What the logs say of a failure."""
@@ -461,57 +305,11 @@ class _Pool:
         ray.shutdown()
 
 
-def statuses() -> dict[str, Status]:
-    """What Serve says of each application."""
-    from ray import serve
-
-    found = {}
-    for name, app in serve.status().applications.items():
-        running = sum(
-            deployment.replica_states.get("RUNNING", 0)
-            for title, deployment in app.deployments.items()
-            if title.startswith("LLMServer")
-        )
-        said = [app.message, *(deployment.message for deployment in app.deployments.values())]
-        found[name] = Status(app.status.value, running, "\n".join(filter(None, said)))
-    return found
-
-
-def ask(base_url: str, model: str) -> None:
-    """One real request of one token.
-
-    Raises:
-        OSError: it brought no reply (urllib.error.HTTPError among others).
-    """
-    body = {"model": model, "prompt": [1, 1], "max_tokens": 1}
-    request = urllib.request.Request(
-        f"{base_url}/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=ASK_S) as response:
-        response.read()
-
-
-def _handle(app: str) -> Any:
-    """Reaches the model's replicas; each handle has a router of its own."""
-    from ray import serve
-
-    deployments = serve.status().applications[app].deployments
-    name = next(name for name in deployments if name.startswith("LLMServer"))
-    return serve.get_deployment_handle(name, app_name=app)
-
-
 def _delete(app: str) -> None:
     from ray import serve
 
     with contextlib.suppress(Exception):
         serve.delete(app)
-
-
-def _last_line(message: str) -> str:
-    """Of what Serve says, mostly a traceback: the line that names the error."""
-    lines = [line for line in message.splitlines() if line and not line.startswith(" ")]
-    return lines[-1] if lines else "Ray Serve does not say why"
 
 
 def _take_over_output(log_file: Path) -> Callable[..., None]:
