@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from commands.data import add_data
 from commands.exhibit import add_exhibit
 from commands.flags import INCOMPLETE, WRONG_USE
+from commands.models import add_models
 from commands.plan import add_plan
 from commands.report import add_report
 from commands.samples import add_samples
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         add_report,
         add_exhibit,
         add_serve,
+        add_models,
         add_samples,
         add_train,
     )

@@ -28,6 +28,7 @@ from serving.catalogue import (
     load_catalogue,
     model_name,
 )
+from serving.downloads import cached_commit
 from serving.placement import with_engine
 from tasks.corpora.read import Corpora
 from tasks.fiction.prose import forms
@@ -209,6 +210,7 @@ def _model_plans(
         entry = _entry(base, overrides, catalogue)
         if base not in tokenizers:
             tokenizers[base] = _tokenizer(base, entry, overrides)
+        entry = _at_commit(entry)
         settings = {
             method: method_settings(
                 find_method(method),
@@ -248,6 +250,14 @@ def _tokenizer(base: str, entry: ModelEntry | None, overrides: Overrides) -> Tok
     )
 
 
+def _at_commit(entry: ModelEntry | None) -> ModelEntry | None:
+    """The entry at the commit that the cache has of it, since its tokenizer was read from there:
+    all nodes serve that one, whatever the hub's branch is by then."""
+    if entry is None or entry.is_local:
+        return entry
+    return entry.model_copy(update={"revision": cached_commit(entry.source, entry.revision)})
+
+
 def _sampling(name: str, entry: ModelEntry | None, suite: Suite, seed: int) -> Sampling:
     """The model's default, under the suite's, under that in the model's name."""
     drawn = checked(SamplingSettings, model_name(name).settings, f"model {name}")
@@ -262,6 +272,7 @@ def _model_settings(plan: ModelPlan, has_weights: bool) -> dict[str, Json]:
     drawn_so = plan.name != plan.served_as  # published numbers were not
     return {
         "source": entry.source if entry else None,
+        "revision": entry.revision if entry else None,
         "published_name": entry.published_name if entry and not drawn_so else None,
         "demonstration": entry.demonstration if entry else False,
         "window": entry.window_tokens if entry else None,

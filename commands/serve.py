@@ -1,4 +1,4 @@
-"""`run.py serve` and `run.py models`: a pool without a sweep, and what it can serve."""
+"""`run.py serve`: a pool without a sweep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from commands.flags import DONE, add_catalogue, add_pool, at_least, engine_of
 
 
 def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `serve` and `models`."""
+    """Adds `serve`."""
     add = commands.add_parser(
         "serve",
         help="serve a model until Ctrl-C",
@@ -20,10 +20,6 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add_pool(add)
     add_catalogue(add)
     add.set_defaults(command=serve)
-    text = "list the catalogue of models"
-    listing = commands.add_parser("models", help=text, description=text)
-    add_catalogue(listing)
-    listing.set_defaults(command=models)
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -39,15 +35,4 @@ def serve(arguments: argparse.Namespace) -> int:
         ray_address=arguments.ray_address,
         deadline_s=arguments.deadline,
     )
-    return DONE
-
-
-def models(arguments: argparse.Namespace) -> int:
-    """run.py models"""
-    from serving.catalogue import load_catalogue
-
-    catalogue = load_catalogue(arguments.catalogue)
-    width = max(map(len, catalogue))
-    for name, entry in catalogue.items():
-        print(f"{name:{width}}  window {entry.window_tokens:>9,}  {entry.source}")
     return DONE

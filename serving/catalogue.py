@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 from core.errors import DataMissing, UsageError
 from core.names import Name, explained, not_known, parse_name
 from core.types import Sampling, Scalar
+from serving.downloads import read_pins
 
 CATALOGUE_FILE = Path(__file__).with_name("catalogue.toml")
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -141,6 +142,7 @@ def load_catalogue(own: Path | None = None) -> dict[str, ModelEntry]:
         UsageError: it is not valid; the text names the entry and the field.
     """
     entries: dict[str, ModelEntry] = {}
+    pins = read_pins()
     defaults: dict[str, Any] = {}
     tables: dict[str, dict[str, Any]] = {}
     for path in (CATALOGUE_FILE, own) if own else (CATALOGUE_FILE,):
@@ -154,6 +156,8 @@ def load_catalogue(own: Path | None = None) -> dict[str, ModelEntry]:
                 entry = ModelEntry.model_validate({**_merged(defaults, tables[name]), "name": name})
             except ValidationError as error:
                 raise UsageError(f"{path}, model {name}: {explained(error)}") from error
+            if entry.revision is None and entry.source in pins:
+                entry = entry.model_copy(update={"revision": pins[entry.source]})
             entries[name] = entry
     return entries
 
