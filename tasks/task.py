@@ -12,7 +12,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol, runtime_checkable
 
 from core.errors import UsageError
@@ -25,7 +25,7 @@ GENERATION = 1
 """Part of every seed and id. Raise it when a change gives other bytes for the same seed."""
 
 LATER = (("depth", None), ("near_misses", 0.0), ("published", False))
-"""Settings that tasks did not always have, unset."""
+"""Settings that are no part of seeds and ids while they are unset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,12 @@ class Task(Named, Protocol):
 def parameters_of(task: Any) -> Mapping[str, Json]:
     """A task's fields but its name and summary. LATER ones are left out where they are unset,
     so that samples made before there were such settings keep their bytes and ids."""
-    settings = asdict(task).items()
-    return {k: v for k, v in settings if k not in ("name", "summary") and (k, v) not in LATER}
+    settings = {field.name: getattr(task, field.name) for field in fields(task)}
+    return {
+        key: value
+        for key, value in settings.items()
+        if key not in ("name", "summary") and (key, value) not in LATER
+    }
 
 
 def check_depth(name: str, depth: float | None) -> None:

@@ -147,15 +147,23 @@ class Family(Generic[AskedT]):
 
 
 def _around(prompt: RulerPrompt, measure: Meter) -> int:
-    """Tokens of the prompt without the context and the newlines after it. Where it goes on after
-    a space, that space is the context's: its words are counted after one."""
-    before, after = prompt.before, prompt.after.lstrip("\n") + prompt.answer_prefix
-    before_tokens = (
-        measure.count_once(before.removesuffix(" "))
-        if before.endswith(" ")
-        else measure.line_once(before)
-    )
-    return before_tokens + measure.count_once(after)
+    """Tokens of the prompt without the context and the newlines after it."""
+    after = prompt.after.lstrip("\n") + prompt.answer_prefix
+    return _before_tokens(prompt.before, measure) + _after_tokens(after, measure)
+
+
+@once(64)
+def _before_tokens(text: str, measure: Meter) -> int:
+    """Where the prompt goes on after a space, that space is the context's: its words are counted
+    after one. Most families have the same text before every context."""
+    if text.endswith(" "):
+        return measure.count_once(text.removesuffix(" "))
+    return measure.line_once(text)
+
+
+@once(64)
+def _after_tokens(text: str, measure: Meter) -> int:
+    return measure.count_once(text)
 
 
 @once(64)

@@ -67,7 +67,7 @@ DOCUMENT_STEP = 10
 """Documents that the published generators add at a time."""
 
 FILLING = "2"
-"""Part of the ids. 1 stopped at the first document that did not fit."""
+"""How documents are chosen; part of the ids, another number where that is another way."""
 
 
 class Numbered(LazyLines):

@@ -159,7 +159,8 @@ class CommonWords(Family[Asked]):
         # An entry is two tokens at least, so no more words than these can be needed.
         most = self.common + max(room, 0) // (LEAST_ENTRY_TOKENS * repeats[1]) + 1
         for words in (plain_words, draft.corpora.english_words):
-            drawn = self._drawn(draft, words(), most, repeats)
+            order = shuffled(draft.rng, np.arange(len(words().words)), first=most)
+            drawn = self._drawn(draft.measure, words(), order, room, repeats)
             if drawn.ends[-1] > room:
                 return drawn
         length = draft.at.length
@@ -169,13 +170,22 @@ class CommonWords(Family[Asked]):
             "ask for at most that"
         )
 
-    def _drawn(self, draft: Draft, words: Words, most: int, repeats: tuple[int, int]) -> Drawn:
-        order = shuffled(draft.rng, np.arange(len(words.words)), first=most)
+    def _drawn(
+        self, measure: Meter, words: Words, order: Numbers, room: int, repeats: tuple[int, int]
+    ) -> Drawn:
+        """So many entries that they do not fit, or all."""
         times = np.full(len(order), repeats[1])
         times[: self.common] = repeats[0]
         which = np.repeat(np.arange(len(order)), times)
-        ends = np.cumsum(_word_tokens(words, draft.measure)[order][which])
-        return Drawn(words, order, which, ends + numbering_tokens(draft.measure, len(ends)))
+        word_ends = np.cumsum(_word_tokens(words, measure)[order][which])
+        # Numbers are tokenized as far as they are needed.
+        entries = self._entries(self.common + WORD_STEP, repeats)
+        while True:
+            numbers = numbering_tokens(measure, min(entries, len(word_ends)))
+            ends = word_ends[: len(numbers)] + numbers
+            if ends[-1] > room or len(ends) == len(word_ends):
+                return Drawn(words, order, which, ends)
+            entries *= 2
 
     def _entries(self, words: int, repeats: tuple[int, int]) -> int:
         """Entries of a list of so many words."""

@@ -36,10 +36,11 @@ NUMBERS = 9 * 10**6
 BLOCK_LINES, RENDERED_LINES = 4096, 512
 """Lines are drawn so many at a time, and rendered so many."""
 
-LEAST_LINE_TOKENS, MOST_LINE_TOKENS = 16, 64
-"""Guesses at a needle line's tokens, by which lines are drawn (enough of them) and measured (few
-in vain, and SPARE_LINES so that it ends)."""
-SPARE_LINES = 8
+LEAST_LINE_TOKENS = 16
+"""A guess at a needle line's tokens, by which enough of them are drawn."""
+
+FIRST_LINES = 8
+"""Lines that are tokenized to guess how many fit."""
 
 UUID_LETTERS = 36
 PARTS = (0, 8, 12, 16, 20, 32)
@@ -154,7 +155,8 @@ def _fitting(meter: Meter, lines: NeedleLines, room: int, least: int) -> Numbers
     fits = 0
     while fits == len(costs) < len(lines):
         left = room - int(costs.sum())
-        end = fits + max(left // MOST_LINE_TOKENS, least - fits) + SPARE_LINES
+        about = int(left / costs.mean()) + 1 if fits else FIRST_LINES
+        end = fits + max(about, least - fits, 1)
         measured = meter.lines(lines.part(fits, end).render("\n"))
         costs = np.append(costs, measured)
         fits += max(
