@@ -98,11 +98,10 @@ def replica_environment(entry: ModelEntry, layout: Layout) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "VLLM_LOGGING_LEVEL": "INFO",
+        # All files are here, or were fetched before (serving/fetch.py).
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
     }
-    if entry.is_local or entry.revision is None:
-        # Fetched before (serving/process/fetch.py). A pinned revision leaves no name in the cache
-        # under which it is found without asking.
-        variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     if not layout.on_gpu and entry.cpu is not None:
         variables |= {
             "VLLM_CPU_KVCACHE_SPACE": str(entry.cpu.kv_cache_gib),

@@ -20,9 +20,9 @@ from typing import Any
 from core.errors import ServerDied, UsageError
 from serving.app import GIB, LOOPBACK, PORT_NAMES, can_stream_directly, head_environment
 from serving.catalogue import ModelEntry
+from serving.fetch import Step, fetch_steps
 from serving.placement import Node, has_gpus
 from serving.ports import free_ports
-from serving.process.fetch import Step, fetch_steps
 
 OBJECT_STORE_BYTES = 256 << 20
 CONNECT_S = 10.0

@@ -28,10 +28,10 @@ from pydantic import BaseModel, ConfigDict
 from core.errors import DataMissing, HarnessError, RequestRejected, ServerDied, UsageError
 from serving.app import LOOPBACK, build_application
 from serving.catalogue import ModelEntry
+from serving.fetch import fetch
 from serving.leftovers import account_of, clear_away
 from serving.placement import Layout, Node, Share, share_out, tensor_parallel, why_not
 from serving.process import cluster
-from serving.process.fetch import fetch
 from serving.process.reload import change_weights
 from serving.process.watch import Served, Status, Watch, statuses
 from serving.weights import WeightsCommand

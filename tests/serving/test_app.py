@@ -134,15 +134,12 @@ def test_a_replica_keeps_to_one_node_and_no_router_deals_requests_round(tmp_path
     assert "RoundRobin" not in routed
 
 
-def test_telemetry_is_off_and_local_models_stay_offline():
+def test_telemetry_is_off_and_replicas_stay_offline():
     local = replica_environment(find_model("pocket-base"), CPU)
     hub = replica_environment(find_model("rl-memagent-7b"), GPU)
 
     assert local["VLLM_NO_USAGE_STATS"] == hub["VLLM_NO_USAGE_STATS"] == "1"
-    assert local["HF_HUB_OFFLINE"] == "1"
-    assert hub["HF_HUB_OFFLINE"] == "1"  # fetched before
-    pinned = find_model("rl-memagent-7b").model_copy(update={"revision": "0" * 40})
-    assert "HF_HUB_OFFLINE" not in replica_environment(pinned, GPU)
+    assert local["HF_HUB_OFFLINE"] == hub["HF_HUB_OFFLINE"] == "1"  # what the hub has is fetched
     assert local["OMP_NUM_THREADS"] == "1"
 
 

@@ -11,10 +11,10 @@ import pytest
 from huggingface_hub import constants
 
 from core.errors import DataMissing
+from serving import fetch as fetch_module
 from serving.app import SPARSE_FILE
 from serving.catalogue import find_model
-from serving.process import fetch as fetch_module
-from serving.process.fetch import fetch, fetch_steps
+from serving.fetch import fetch, fetch_steps
 
 
 @pytest.fixture
