@@ -18,8 +18,8 @@ from core.errors import DataMissing, UsageError
 from core.files import write_whole
 
 REVISIONS_FILE = Path(__file__).with_name("revisions.toml")
-HEAD = """# Commits of models on the hub, written by `run.py models pin`. An entry of the catalogue that
-# names no revision of its own is served at the one here.
+HEAD = """# Commits of models on the hub, written by `run.py models pin`. An entry of the catalogue
+# that names no revision of its own is served at the one here.
 """
 COMMIT = re.compile(r"[0-9a-f]{40}")
 

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -21,11 +20,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import IO, Any, Self
 
 from core.errors import HarnessError, RequestRejected, ServerDied, UsageError
-from serving.app import LOOPBACK
 from serving.catalogue import REPOSITORY, ModelEntry
 from serving.leftovers import MARK, account_of, clear_away, clear_dead_owners, new_folder
 from serving.ports import free_ports, is_free
@@ -359,53 +357,6 @@ class Pool:
             return
         rest = "" if running >= model.wanted else "; Serve replaces the others"
         self._report(f"pool: {running} of {model.wanted} replica(s) of {name} run{rest}")
-
-
-def serve_forever(
-    entry: ModelEntry,
-    *,
-    port: int | None = None,
-    ray_address: str | None = None,
-    deadline_s: float = DEADLINE_S,
-    log_dir: Path = SERVE_LOGS,
-) -> None:
-    """`run.py serve MODEL`: serves until Ctrl-C or SIGTERM, then stops cleanly.
-
-    Raises:
-        ServerDied: the pool did not start, or ended by itself.
-    """
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    pool = Pool(entry, log_dir=log_dir, port=port, ray_address=ray_address, deadline_s=deadline_s)
-    try:
-        with pool:
-            print(_how_to_ask(pool), flush=True)
-            while True:
-                pool.check()
-                time.sleep(1.0)
-    except KeyboardInterrupt:
-        print("stopped", flush=True)
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _how_to_ask(pool: Pool) -> str:
-    body = json.dumps(
-        {
-            "model": pool.entry.name,
-            "messages": [{"role": "user", "content": "Hello"}],
-            "max_tokens": 32,
-        }
-    )
-    return (
-        f"{pool.base_url}\n\n"
-        f"  curl {pool.base_url}/chat/completions -H 'Content-Type: application/json' \\\n"
-        f"    -d '{body}'\n\n"
-        f"Answers on {LOOPBACK} only. Log: {pool.log_file}. Ctrl-C stops it."
-    )
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _to_stderr(line: str) -> None:

@@ -38,6 +38,8 @@ from serving.weights import WeightsCommand
 
 WATCH_PERIOD_S = 5.0
 POLL_PERIOD_S = 0.5
+SETTLE_S = 30.0
+"""How long a cluster may take to count the resources of a deleted application as free."""
 
 
 class ServerSpec(BaseModel):
@@ -134,9 +136,14 @@ class _Pool:
         self._fetch()
         self._start_serve()
         others = [] if self.own_cluster else cluster.clear_orphans()
-        self.nodes = cluster.nodes(free=not self.own_cluster, own=self.own_cluster)
-        if self.waiting and not self._place():
-            self._explain(others)
+        give_up = time.monotonic() + (0.0 if self.own_cluster else SETTLE_S)
+        while self.waiting:
+            self.nodes = cluster.nodes(free=not self.own_cluster, own=self.own_cluster)
+            if self._place():
+                break
+            if time.monotonic() > give_up:
+                self._explain(others)
+            time.sleep(POLL_PERIOD_S)
 
     def _fetch(self) -> None:
         """Fetches what is not local, on every node that may hold it. A model that cannot be had

@@ -297,7 +297,8 @@ def test_serve_forever_stops_cleanly_on_sigterm(entry, tmp_path):
         f"pool.subprocess.Popen = lambda c, **k: real([sys.executable, {str(child)!r}], **k);"
         "from serving.catalogue import find_model;"
         f"e = find_model('pocket-base').model_copy(update=dict(source={entry.source!r}));"
-        f"pool.serve_forever(e, log_dir=Path({str(tmp_path / 'logs')!r}))"
+        "from commands.serve import serve_forever;"
+        f"serve_forever(e, deadline_s=60, log_dir=Path({str(tmp_path / 'logs')!r}))"
     )
     server = subprocess.Popen(
         [sys.executable, "-c", program],

@@ -3,12 +3,14 @@ the pool's process. No sample is lost or stored twice."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,10 @@ import psutil
 import pytest
 
 from benchmarks.store import Store
+from serving.catalogue import ModelEntry
 from serving.leftovers import clear_away, new_folder
+from serving.placement import with_engine
+from serving.pool import Pool
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cluster
@@ -56,8 +61,8 @@ class TwoNodes:
         return found
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[TwoNodes]:
+@contextmanager
+def two_nodes(cpus: int) -> Iterator[TwoNodes]:
     folder = new_folder()
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
@@ -66,8 +71,9 @@ def cluster() -> Iterator[TwoNodes]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "90",
     }
+    program = str(Path(__file__).with_name("two_nodes.py"))
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("two_nodes.py")), str(folder)],
+        [sys.executable, program, str(folder), str(cpus)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -76,13 +82,21 @@ def cluster() -> Iterator[TwoNodes]:
     assert process.stdin is not None
     assert process.stdout is not None
     nodes = TwoNodes(process, process.stdout.readline().strip(), environment)
-    yield nodes
-    process.stdin.close()
-    process.wait(timeout=60)
-    process.stdout.close()
-    for worker in nodes.workers(""):
-        worker.kill()
-    clear_away(folder)
+    try:
+        yield nodes
+    finally:
+        process.stdin.close()
+        process.wait(timeout=120)
+        process.stdout.close()
+        for worker in nodes.workers(""):
+            worker.kill()
+        clear_away(folder)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[TwoNodes]:
+    with two_nodes(cpus=1) as nodes:
+        yield nodes
 
 
 @pytest.fixture
@@ -179,3 +193,39 @@ def test_a_pool_that_is_killed_is_told_and_its_remains_make_room_for_the_next(
     # The application of the dead pool still holds the CPUs; it is ours, and is cleared.
     assert subprocess.run(command, env=cluster.environment, check=False).returncode == 0
     check_whole(run_dir)
+
+
+GROUPS = """
+import json, sys, ray
+from ray.util import placement_group_table
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+print(json.dumps([
+    [group["strategy"], list(group["bundles_to_node_id"].values())]
+    for group in placement_group_table().values() if group["state"] == "CREATED"
+]))
+"""
+
+
+def test_a_replica_of_two_workers_stays_on_one_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served_model: ModelEntry
+) -> None:
+    """Two nodes of three CPUs: two replicas of two workers fit, and a third one only across."""
+    wide = with_engine(served_model, {"tensor_parallel_size": 2})
+    with two_nodes(cpus=3) as nodes:
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "PYTHONPATH"):
+            monkeypatch.setenv(name, nodes.environment[name])
+        pool = Pool(wide, log_dir=tmp_path, ray_address=nodes.address, deadline_s=1200)
+        with pool:
+            assert pool.replicas == 2
+            told = subprocess.run(
+                [sys.executable, "-c", GROUPS, nodes.address],
+                env=nodes.environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+    groups = json.loads(told.stdout.splitlines()[-1])
+    assert [strategy for strategy, _ in groups] == ["STRICT_PACK"] * 2
+    assert [len(set(bundles)) for _, bundles in groups] == [1, 1]
+    assert [len(bundles) for _, bundles in groups] == [2, 2]
+    assert groups[0][1] != groups[1][1]
