@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,20 +21,47 @@ class Admission:
             raise ValueError(f"token capacity: got {tokens}, expected at least 1")
         self.capacity = tokens
         self.in_flight = 0
-        self._turnstile = asyncio.Lock()
-        self._freed = asyncio.Condition()
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
     async def admit(self, tokens: int) -> AsyncIterator[None]:
         """Waits for room for `tokens` (prompt and reply budget), and holds it inside."""
         weight = min(tokens, self.capacity)
-        # The lock keeps the order of arrival: a large request is not starved by small ones.
-        async with self._turnstile, self._freed:
-            await self._freed.wait_for(lambda: self.in_flight + weight <= self.capacity)
+        if self._waiting or self.in_flight + weight > self.capacity:
+            await self._turn(weight)
+        else:
             self.in_flight += weight
         try:
             yield
         finally:
-            self.in_flight -= weight
-            async with self._freed:
-                self._freed.notify_all()
+            self._give_back(weight)
+
+    async def _turn(self, weight: int) -> None:
+        """Queues up; whoever gives room back hands it on, and counts it."""
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((weight, admitted))
+        try:
+            await admitted
+        except asyncio.CancelledError:
+            if admitted.done() and not admitted.cancelled():
+                self._give_back(weight)
+            else:
+                self._hand_on()  # the ones behind may fit where this one did not
+            raise
+
+    def _give_back(self, weight: int) -> None:
+        self.in_flight -= weight
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        # In the order of arrival: a large request is not starved by small ones.
+        while self._waiting:
+            weight, admitted = self._waiting[0]
+            if admitted.cancelled():
+                self._waiting.popleft()
+            elif self.in_flight + weight <= self.capacity:
+                self._waiting.popleft()
+                self.in_flight += weight
+                admitted.set_result(None)
+            else:
+                break

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 
 from benchmarks.admission import Admission
 from benchmarks.store import Store
@@ -86,10 +87,11 @@ class StoredChat:
 
 def request_hash(messages: Sequence[Message], max_tokens: int, tag: str, sampling: Sampling) -> str:
     """SHA-256 of all that decides a reply, in hex."""
-    parts = [
-        [{"role": m.role, "content": m.content} for m in messages],
-        max_tokens,
-        tag,
-        asdict(sampling),
-    ]
-    return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
+    asked = json.dumps([{"role": m.role, "content": m.content} for m in messages])
+    words = f"[{asked}, {max_tokens}, {json.dumps(tag)}, {_as_json(sampling)}]"
+    return hashlib.sha256(words.encode()).hexdigest()
+
+
+@lru_cache
+def _as_json(sampling: Sampling) -> str:
+    return json.dumps(asdict(sampling))

@@ -54,8 +54,9 @@ from serving.api.wire import (
 
 T = TypeVar("T")
 
-LONG_PROMPT_CHARS = 20_000
-"""Prompts above this are tokenized in a thread, so that the event loop keeps turning."""
+LONG_PROMPT_CHARS = 8_000
+"""Prompts of which more than this must be encoded are so in a thread: it takes milliseconds, and
+the event loop must keep turning. What messages know of themselves does not count."""
 
 PROBE_S = 60.0
 """A probe of one token that takes longer was not answered."""
@@ -113,6 +114,7 @@ class Client:
         self._patience = patience or Patience()
         self._connection: Connection | None = None
         self._has_answered = False
+        self._urls: dict[tuple[str, str], URL] = {}
         self._url_where = checked_url(options.url).with_query(None).with_fragment(None)
         self._where = str(self._url_where)
 
@@ -121,6 +123,9 @@ class Client:
 
     async def __aenter__(self) -> Self:
         options = self.options
+        if self._tokenizer is not None:
+            # A tokenizer makes its parsers at the first call, in seconds: not while others wait.
+            await asyncio.to_thread(self._tokenizer.render_chat, [Message("user", "")])
         self._room = asyncio.Semaphore(options.connections)
         self._outage = Outage(self._where, self._patience)
         self._connection = Connection(
@@ -226,7 +231,8 @@ class Client:
     async def _prompt(self, messages: Sequence[Message]) -> Sequence[Message] | list[int]:
         if self._tokenizer is None:
             return tuple(messages)
-        if sum(len(m.content) for m in messages) > LONG_PROMPT_CHARS:
+        known = sum(len(part.text) for m in messages for part in m.known)
+        if sum(len(m.content) for m in messages) - known > LONG_PROMPT_CHARS:
             return await asyncio.to_thread(self._tokenizer.render_chat, messages)
         return self._tokenizer.render_chat(messages)
 
@@ -242,7 +248,8 @@ class Client:
 
         def read(body: bytes) -> Reply:
             reply = read_reply(body, asked, where=self._where)
-            return replace(reply, text=self._open.without_key(reply.text))
+            text = self._open.without_key(reply.text)
+            return reply if text is reply.text else replace(reply, text=text)
 
         return await self._send(self._request(model, prompt, asked, sampling), probe, read)
 
@@ -270,11 +277,16 @@ class Client:
             )
 
     def _url(self, model: str, path: str) -> URL:
+        if (model, path) not in self._urls:
+            self._urls[model, path] = URL(self._address(model, path))
+        return self._urls[model, path]
+
+    def _address(self, model: str, path: str) -> str:
         base = self.options.url.rstrip("/")
         if self.options.azure_api_version is None:
-            return URL(base + path)
+            return base + path
         middle = f"/openai/deployments/{model}" if model else "/openai"
-        return URL(f"{base}{middle}{path}?api-version={self.options.azure_api_version}")
+        return f"{base}{middle}{path}?api-version={self.options.azure_api_version}"
 
     # -- one request, until there is an answer ------------------------------------------------
 

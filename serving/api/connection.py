@@ -67,6 +67,7 @@ class Connection:
         self._key = key
         self._own = own
         self._timeouts = timeouts
+        self._times: dict[float, aiohttp.ClientTimeout] = {}
         self._proxy = _proxy_for(where.host or "", where.scheme)
         self._http = aiohttp.ClientSession(
             headers=_headers(key, azure=azure),
@@ -88,7 +89,10 @@ class Connection:
             RequestTimeout: no reply in time.
             BadReply: a reply without an end.
         """
-        times = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._timeouts.connect_s)
+        if timeout_s not in self._times:
+            connect_s = self._timeouts.connect_s
+            times = aiohttp.ClientTimeout(total=timeout_s, sock_connect=connect_s)
+            self._times[timeout_s] = times
         try:
             async with self._http.request(
                 request.method,
@@ -96,7 +100,7 @@ class Connection:
                 data=request.body,
                 proxy=self._proxy,
                 allow_redirects=False,  # the key goes where the user said, nowhere else
-                timeout=times,
+                timeout=self._times[timeout_s],
             ) as response:
                 body = await self._body(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -113,6 +117,8 @@ class Connection:
         return text if self._key is None else text.replace(self._key, "[key]")
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        if response.content.is_eof():  # short, and came with the headers
+            return await response.content.read()
         parts: list[bytes] = []
         size = 0
         silence_s = self._timeouts.silence_s

@@ -54,6 +54,30 @@ async def test_a_cancelled_request_gives_its_room_back() -> None:
         assert admission.in_flight == 10
 
 
+async def test_cancelling_who_waits_lets_the_next_in() -> None:
+    admission = Admission(10)
+
+    async def hold(tokens: int) -> None:
+        async with admission.admit(tokens):
+            await asyncio.sleep(60)
+
+    first, large, small = (asyncio.create_task(hold(tokens)) for tokens in (4, 9, 5))
+    await asyncio.sleep(0.01)
+    assert admission.in_flight == 4
+    large.cancel()
+    await asyncio.sleep(0.01)
+    assert admission.in_flight == 9
+    # Cancelled in the moment in which it is let in: the room is not lost.
+    late = asyncio.create_task(hold(6))
+    await asyncio.sleep(0.01)
+    small.cancel()
+    first.cancel()
+    await asyncio.gather(first, large, small, return_exceptions=True)
+    late.cancel()
+    await asyncio.gather(late, return_exceptions=True)
+    assert admission.in_flight == 0
+
+
 def test_no_capacity_is_refused() -> None:
     with pytest.raises(ValueError, match="got 0"):
         Admission(0)
