@@ -80,11 +80,6 @@ class Entity(NamedTuple):
     number: int
 
 
-def entity_of(code: int) -> Entity:
-    """The entity of a code; see `code_of`."""
-    return Entity(code >> BITS, code & _MASK)
-
-
 def code_of(entity: Entity) -> int:
     """One number for an entity, and for its document."""
     return (entity.kind << BITS) | entity.number

@@ -36,7 +36,7 @@ def last_unit_tokens(sample: Sample, tokenizer: Tokenizer) -> int:
 
 
 @pytest.mark.parametrize("name", BY_TOKENS)
-@pytest.mark.parametrize("extra", [0, 1, 17, 1_000])
+@pytest.mark.parametrize("extra", [0, 17])
 def test_length_is_exact(name: str, extra: int, any_tokenizer: Tokenizer, corpora: Corpora) -> None:
     task = TASKS[name]
     length = (5_000 if any_tokenizer.name == "bytes" else 2_000) + extra

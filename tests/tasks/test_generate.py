@@ -114,6 +114,19 @@ def test_what_is_finished_is_not_made_again(
     assert len((tmp_path / "out" / "vt" / "1024.jsonl").read_text().splitlines()) == 3
 
 
+def test_nothing_is_written_outside_the_folder(
+    tmp_path: Path, corpora: Corpora, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    before = contents(corpora.data_dir or tmp_path).keys()
+    make(tmp_path / "out", corpora)
+    assert not contents(home)
+    assert contents(corpora.data_dir or tmp_path).keys() == before
+
+
 def test_other_settings_or_corpora_are_refused(
     tmp_path: Path, corpora: Corpora, monkeypatch: pytest.MonkeyPatch
 ) -> None:
