@@ -1,1 +1,1 @@
-"""What all families build haystacks with: lazy lines, token counts, published cells."""
+"""What all families build haystacks with: the frame, lazy lines, token counts, published cells."""

@@ -34,6 +34,7 @@ from typing import Any, ClassVar
 
 from core.context import Context
 from core.errors import UsageError
+from core.names import not_known
 from core.types import Json, Match, Problem, RulerPrompt, Sample
 from tasks.corpora.read import Source, json_items
 from tasks.scoring import GoldScorer, Scorer
@@ -203,9 +204,7 @@ class LongBench:
 
     def __post_init__(self) -> None:
         if self.data_set not in PROMPTS:
-            raise UsageError(
-                f"{self.name}: no set {self.data_set!r}; there are: {', '.join(PROMPTS)}"
-            )
+            raise UsageError(f"{self.name}: data_set {not_known(self.data_set, PROMPTS)}")
 
     @property
     def match(self) -> Match:

@@ -176,7 +176,7 @@ def test_what_is_not_there_is_named(tmp_path: Path, byte_tokenizer: Tokenizer) -
     (tmp_path / "longbench" / "qasper.jsonl").write_text(lines("qasper"))
     with pytest.raises(UsageError, match="has 3 questions"):
         make("qasper", 3, byte_tokenizer, tmp_path)
-    with pytest.raises(UsageError, match="no set 'lcc'"):
+    with pytest.raises(UsageError, match="data_set 'lcc' is not known"):
         LongBench("x", "y", "lcc")
 
 
