@@ -210,7 +210,6 @@ def _model_plans(
         entry = _entry(base, overrides, catalogue)
         if base not in tokenizers:
             tokenizers[base] = _tokenizer(base, entry, overrides)
-        entry = _at_commit(entry)
         settings = {
             method: method_settings(
                 find_method(method),
@@ -250,14 +249,6 @@ def _tokenizer(base: str, entry: ModelEntry | None, overrides: Overrides) -> Tok
     )
 
 
-def _at_commit(entry: ModelEntry | None) -> ModelEntry | None:
-    """The entry at the commit that the cache has of it, since its tokenizer was read from there:
-    all nodes serve that one, whatever the hub's branch is by then."""
-    if entry is None or entry.is_local:
-        return entry
-    return entry.model_copy(update={"revision": cached_commit(entry.source, entry.revision)})
-
-
 def _sampling(name: str, entry: ModelEntry | None, suite: Suite, seed: int) -> Sampling:
     """The model's default, under the suite's, under that in the model's name."""
     drawn = checked(SamplingSettings, model_name(name).settings, f"model {name}")
@@ -272,7 +263,7 @@ def _model_settings(plan: ModelPlan, has_weights: bool) -> dict[str, Json]:
     drawn_so = plan.name != plan.served_as  # published numbers were not
     return {
         "source": entry.source if entry else None,
-        "revision": entry.revision if entry else None,
+        "revision": _commit(entry) if entry else None,
         "published_name": entry.published_name if entry and not drawn_so else None,
         "demonstration": entry.demonstration if entry else False,
         "window": entry.window_tokens if entry else None,
@@ -282,6 +273,12 @@ def _model_settings(plan: ModelPlan, has_weights: bool) -> dict[str, Json]:
         "sampling": asdict(plan.sampling),
         "methods": {name: dict(settings) for name, settings in plan.methods.items()},
     }
+
+
+def _commit(entry: ModelEntry) -> str | None:
+    """The commit of a hub's model that is served: what the cache has, as its tokenizer was read
+    from there and replicas look there alone."""
+    return None if entry.is_local else cached_commit(entry.source, entry.revision)
 
 
 def _task_settings(task: Task) -> dict[str, Json]:
