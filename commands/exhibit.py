@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from commands.flags import DONE, at_least
+from commands.flags import DONE, at_least, names
 
 DEFAULT_OUT = Path("results/exhibits")
 
@@ -32,6 +32,9 @@ def add_exhibit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"default: {DEFAULT_OUT}"
     )
+    add.add_argument(
+        "--forms", type=names, metavar="FORM,...", help="default: png,pdf,svg,csv,md,tex"
+    )
     add.add_argument("--ours-alone", action="store_true", help="leave published numbers out")
     add.add_argument("--task", metavar="NAME", help="case studies: the sample's task")
     add.add_argument("--length", type=at_least(0), metavar="TOKENS", help="and its length")
@@ -42,9 +45,10 @@ def add_exhibit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def exhibit(arguments: argparse.Namespace) -> int:
     """run.py exhibit"""
     from core.errors import UsageError
+    from core.names import not_known
     from reports.exhibits.exhibit import Sampled
     from reports.exhibits.registry import EXHIBITS, find_exhibit
-    from reports.exhibits.write import draw, gather, nothing, write
+    from reports.exhibits.write import FORMS, draw, gather, nothing, write
 
     if arguments.list:
         for found in EXHIBITS.values():
@@ -53,6 +57,10 @@ def exhibit(arguments: argparse.Namespace) -> int:
         return DONE
     if arguments.name is None:
         raise UsageError("exhibit: give a NAME, all, or --list")
+    forms = arguments.forms or FORMS
+    for form in forms:
+        if form not in FORMS:
+            raise UsageError(f"--forms: {not_known(form, FORMS)}")
     wanted = [*EXHIBITS.values()] if arguments.name == "all" else [find_exhibit(arguments.name)]
     sampled = Sampled(arguments.task, arguments.length, arguments.sample)
     material = gather(arguments.run, arguments.ours_alone, sampled)
@@ -61,6 +69,6 @@ def exhibit(arguments: argparse.Namespace) -> int:
         if drawn is None:
             print(f"{one.name}: {nothing(one, material)}")
             continue
-        for path in write(one, drawn, arguments.out):
+        for path in write(one, drawn, arguments.out, forms):
             print(path)
     return DONE

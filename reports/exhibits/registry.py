@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from core.errors import UsageError
 from core.names import not_known
 from reports.exhibits.exhibit import Exhibit
-from reports.exhibits.papers import flops, frontier, gru_mem, longbench, memagent, ruler
+from reports.exhibits.papers import flops, frontier, gru_mem, longbench, memagent, ruler, training
 
-PAPERS = (memagent, flops, longbench, gru_mem, ruler, frontier)
+PAPERS = (memagent, flops, longbench, gru_mem, training, ruler, frontier)
 
 EXHIBITS: Mapping[str, Exhibit] = {
     exhibit.name: exhibit for paper in PAPERS for exhibit in paper.EXHIBITS

@@ -15,6 +15,8 @@ from reports.run.load import load_runs
 from reports.run.published import read_published
 
 METRICS_FILE = "metrics.jsonl"
+PICTURES = ("png", "pdf", "svg")
+FORMS = (*PICTURES, "csv", "md", "tex")
 
 
 def gather(
@@ -62,13 +64,15 @@ def nothing(exhibit: Exhibit, material: Material) -> str:
     return f"the runs given hold nothing for it; it is drawn from {wanted}: {exhibit.shows}"
 
 
-def write(exhibit: Exhibit, drawn: Drawn, out: Path) -> Iterator[Path]:
-    """Writes an exhibit's files into `out`, each in one step, and gives their paths.
+def write(
+    exhibit: Exhibit, drawn: Drawn, out: Path, forms: Sequence[str] = FORMS
+) -> Iterator[Path]:
+    """Writes an exhibit's files of some forms into `out`, each in one step; gives their paths.
 
     Raises:
         UsageError: `out` cannot be written to.
     """
-    for end, content in _contents(exhibit, drawn):
+    for end, content in _contents(exhibit, drawn, forms):
         try:
             yield write_whole(out / f"{exhibit.name}{end}", content)
         except OSError as error:
@@ -78,14 +82,15 @@ def write(exhibit: Exhibit, drawn: Drawn, out: Path) -> Iterator[Path]:
             ) from error
 
 
-def _contents(exhibit: Exhibit, drawn: Drawn) -> Iterator[tuple[str, str | bytes]]:
+def _contents(
+    exhibit: Exhibit, drawn: Drawn, forms: Sequence[str]
+) -> Iterator[tuple[str, str | bytes]]:
     for end, figure in drawn.figures.items():
-        files = rendered(figure)
-        yield f"{end}.png", files.png
-        yield f"{end}.pdf", files.pdf
-        yield f"{end}.svg", files.svg
+        pictures = rendered(figure, [form for form in PICTURES if form in forms])
+        yield from ((f"{end}.{form}", content) for form, content in pictures.items())
+    texts = dict(drawn.texts)
     if drawn.grids:
-        yield ".csv", csv_text(drawn.grids)
-        yield ".md", markdown(exhibit.title, drawn.grids, [f"Source: {exhibit.source}."])
-        yield ".tex", latex(exhibit.title, drawn.grids)
-    yield from drawn.texts.items()
+        texts[".csv"] = csv_text(drawn.grids)
+        texts[".md"] = markdown(exhibit.title, drawn.grids, [f"Source: {exhibit.source}."])
+        texts[".tex"] = latex(exhibit.title, drawn.grids)
+    yield from ((end, text) for end, text in texts.items() if end.rpartition(".")[2] in forms)

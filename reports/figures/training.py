@@ -93,7 +93,7 @@ def draw_metrics(metrics: Sequence[Path], out: Path) -> list[Path]:
     """
     if not metrics:
         raise UsageError("no run to draw; give a folder with a metrics.jsonl")
-    runs = [_read(path) for path in metrics]
+    runs = [read_metrics(path) for path in metrics]
     out.mkdir(parents=True, exist_ok=True)
     figures = {OVERVIEW_FILE: _overview(runs)}
     if any(run.tasks("exit_") for run in runs):
@@ -109,9 +109,9 @@ Panel = Callable[[Axes], None]
 
 
 def _overview(runs: Sequence[Run]) -> Figure:
-    one, several = partial(_one, runs), partial(_several, runs)
+    one, several = partial(one_quantity, runs), partial(several_quantities, runs)
     of_task = partial(_by_task, runs)
-    return _page(
+    return page_of(
         runs,
         "RL training",
         [
@@ -159,8 +159,8 @@ def _overview(runs: Sequence[Run]) -> Figure:
 
 
 def _gates(runs: Sequence[Run]) -> Figure:
-    several = partial(_several, runs)
-    return _page(
+    several = partial(several_quantities, runs)
+    return page_of(
         runs,
         "GRU-Mem's gates in training",
         [
@@ -174,8 +174,8 @@ def _gates(runs: Sequence[Run]) -> Figure:
                 top=1.0,
             ),
             partial(_exits, runs),
-            _one(runs, "exit deviation (chunks after the last evidence)", "exit_deviation"),
-            _one(runs, "rollouts in format", "format", floor=0.0, top=1.0),
+            one_quantity(runs, "exit deviation (chunks after the last evidence)", "exit_deviation"),
+            one_quantity(runs, "rollouts in format", "format", floor=0.0, top=1.0),
         ],
         columns=2,
         note="After Figures 8, 21 and 22 of arXiv:2602.10560. A rollout that never says it has "
@@ -183,7 +183,7 @@ def _gates(runs: Sequence[Run]) -> Figure:
     )
 
 
-def _page(
+def page_of(
     runs: Sequence[Run], title: str, panels: Sequence[Panel], columns: int, note: str
 ) -> Figure:
     rows = -(-len(panels) // columns)
@@ -212,7 +212,7 @@ def _page(
 # -- panels --------------------------------------------------------------------------------
 
 
-def _one(
+def one_quantity(
     runs: Sequence[Run],
     title: str,
     name: str,
@@ -231,7 +231,7 @@ def _one(
     return draw
 
 
-def _several(
+def several_quantities(
     runs: Sequence[Run],
     title: str,
     quantities: Mapping[str, tuple[str, ...]],
@@ -269,7 +269,7 @@ def _by_task(runs: Sequence[Run], title: str, metric: str) -> Panel:
     quantities = {task: (f"{metric}/{task}",) for task in tasks}
     # Few points, far apart: nothing to smooth.
     smooth = not metric.startswith("validation/")
-    return _several(runs, title, quantities, floor=0.0, top=1.0, smooth=smooth)
+    return several_quantities(runs, title, quantities, floor=0.0, top=1.0, smooth=smooth)
 
 
 def _exits(runs: Sequence[Run], axes: Axes) -> None:
@@ -359,7 +359,7 @@ def _dash(place: int) -> str:
     return DASHES[place % len(DASHES)]
 
 
-def _read(path: Path) -> Run:
+def read_metrics(path: Path) -> Run:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -14,9 +14,9 @@ from reports.figures.training import (
     GATES_FILE,
     OVERVIEW_FILE,
     _overview,
-    _read,
     _smoothed,
     draw_metrics,
+    read_metrics,
 )
 
 PNG = b"\x89PNG"
@@ -52,7 +52,7 @@ def test_gates_have_a_figure_of_their_own_and_seeds_share_it(tmp_path: Path) -> 
 
 
 def test_points_are_where_a_metric_is_known(tmp_path: Path) -> None:
-    run = _read(write(tmp_path / "a", 2))
+    run = read_metrics(write(tmp_path / "a", 2))
     steps, values = run.points("reward")
     assert steps.tolist() == [1, 2]
     assert values.tolist() == [0.1, 0.2]
@@ -78,7 +78,7 @@ def staged(folder: Path, steps: int, *starts: int) -> Path:
 
 def marks(*metrics: Path) -> tuple[list[list[float]], list[str]]:
     """Where dashed lines stand in each panel, and the labels of the first."""
-    panels = _overview([_read(path) for path in metrics]).axes
+    panels = _overview([read_metrics(path) for path in metrics]).axes
     xs = [[[*line.get_xdata()] for line in axes.lines] for axes in panels]
     places = [[x[0] for x in panel if len(x) == 2 and x[0] == x[1]] for panel in xs]
     assert not any(axes.texts for axes in panels[1:])
@@ -97,7 +97,7 @@ def test_stages_are_marked_where_they_begin_in_every_panel(tmp_path: Path) -> No
 
 
 def test_labels_of_stages_are_apart_and_inside_their_panel(tmp_path: Path) -> None:
-    figure = _overview([_read(staged(tmp_path / "a", 160, 1, 2, 20, 158, 159))])
+    figure = _overview([read_metrics(staged(tmp_path / "a", 160, 1, 2, 20, 158, 159))])
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in figure.axes[0].texts]
     panel = figure.axes[0].get_window_extent()
@@ -119,7 +119,7 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     path = write(tmp_path / "a", 2)
     with path.open("a") as file:
         file.write('{"step": 3, "rew')
-    assert [row["step"] for row in _read(path).rows] == [0, 1, 2]
+    assert [row["step"] for row in read_metrics(path).rows] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -223,14 +223,14 @@ def rollout_metrics(groups: Sequence[Group]) -> Metrics:
     records = [record for group in groups for record in group.gates]
     if records:
         kinds = [record.exit_kind for record in records if record.exit_kind is not None]
+        deviations = [r.exit_deviation for r in records if r.exit_deviation is not None]
         present = sum(record.present_turns for record in records)
         free = sum(record.free_turns for record in records)
         metrics |= {
             "update_accuracy_present": _share(sum(r.present_right for r in records), present),
             "update_accuracy_free": _share(sum(r.free_right for r in records), free),
-            "exit_deviation": _mean(
-                record.exit_deviation for record in records if record.exit_deviation is not None
-            ),
+            "exit_deviation": _mean(iter(deviations)),
+            "exit_deviation_absolute": _mean(map(abs, deviations)),
             "format": _mean(record.in_format for record in records),
         }
         for kind in ("early", "exact", "late"):

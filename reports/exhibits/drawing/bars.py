@@ -62,7 +62,7 @@ def bars(
 def _bars(ax: Axes, grid: Grid, view: View, style: Mapping[str, Look]) -> None:
     rows, columns = grid.seen(view)
     dress(ax, heading(grid, view))
-    values, width = grid.values(view), 0.8 / len(rows)
+    values, width = grid.values(view), min(0.3, 0.8 / len(rows))
     for number, row in enumerate(rows):
         shown = [
             (place, values[row.name, column.label])
@@ -76,6 +76,7 @@ def _bars(ax: Axes, grid: Grid, view: View, style: Mapping[str, Look]) -> None:
             ours = [grid.ours[row.name, columns[place].label] for place, _ in shown]
             ax.vlines(at, [o.low for o in ours], [o.high for o in ours], color=INK, linewidth=0.8)
     ax.set_xticks(range(len(columns)), [column.label for column in columns])
+    ax.set_xlim(-0.6, max(len(columns), 4) - 0.4)
     ax.set_ylabel(grid.unit if view != "difference" else "difference")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
@@ -30,13 +29,11 @@ HEADINGS: Mapping[View, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """A picture as its files' contents."""
-
-    png: bytes
-    pdf: bytes
-    svg: bytes
+_NO_STAMPS: Mapping[str, Mapping[str, None]] = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Producer": None},
+    "svg": {"Date": None, "Creator": None},
+}
 
 
 def new_sheet(height_in: float) -> Figure:
@@ -44,16 +41,20 @@ def new_sheet(height_in: float) -> Figure:
     return Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained", facecolor="white")
 
 
-def rendered(figure: Figure) -> Files:
-    """PNG, PDF and SVG without time stamps or random names: same numbers, same bytes."""
-    png, pdf, svg = io.BytesIO(), io.BytesIO(), io.BytesIO()
+def rendered(figure: Figure, forms: Sequence[str]) -> dict[str, bytes]:
+    """The picture in each form (png, pdf, svg) as a file's content, without time stamps or
+    random names: same numbers, same bytes."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # it is laid out: three files need not do it again
-    figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
-    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None, "Producer": None})
+    found = {}
     with mpl.rc_context({"svg.hashsalt": "longmem-bench", "svg.fonttype": "none"}):
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    return Files(_few_colours(png.getvalue()), pdf.getvalue(), svg.getvalue())
+        for form in forms:
+            content = io.BytesIO()
+            figure.savefig(content, format=form, dpi=DPI, metadata=dict(_NO_STAMPS[form]))
+            found[form] = content.getvalue()
+    if "png" in found:
+        found["png"] = _few_colours(found["png"])
+    return found
 
 
 def _few_colours(png: bytes) -> bytes:

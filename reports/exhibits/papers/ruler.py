@@ -61,17 +61,20 @@ class Line:
 
 
 def weighted(scores: Sequence[float], weights: Sequence[float]) -> float:
-    """The weighted mean."""
+    """The weighted mean, NaN of nothing."""
+    if not scores:
+        return math.nan
     total = math.fsum(weight * score for weight, score in zip(weights, scores, strict=True))
     return total / math.fsum(weights)
 
 
 def table_line(grid: Grid, row: Row, run: RunData) -> Line:
-    """The row of a series, from its means at the lengths that it has."""
+    """The row of a series, from the lengths at which it has all 13 tasks."""
+    places = [(column.tokens or 0, (row.name, column.label)) for column in grid.columns]
     found = [
-        (column.tokens or 0, grid.ours[row.name, column.label].value)
-        for column in grid.columns
-        if (row.name, column.label) in grid.ours
+        (tokens, grid.ours[place].value)
+        for tokens, place in places
+        if place in grid.ours and grid.ours[place].comparable
     ]
     passed = [length for length, score in found if score >= THRESHOLD]
     window = run.model(row.series.model).get("window") if row.series else None
@@ -108,6 +111,8 @@ def _without_form(grid: Grid) -> Grid:
 
 
 def _sentence(line: Line) -> str:
+    if not line.scores:
+        return f"{line.model}: no length has all {len(TASKS)} tasks."
     return (
         f"{line.model}: effective {_tokens(line.effective, f'below {THRESHOLD} everywhere')}, "
         f"mean {line.mean:.1f}, to long {line.to_long:.1f}, to short {line.to_short:.1f}."
@@ -140,7 +145,10 @@ def _csv(lines: Sequence[Line]) -> str:
 
 
 def _cells(line: Line) -> list[str]:
-    means = [f"{value:.1f}" for value in (line.mean, line.to_long, line.to_short)]
+    means = [
+        f"{value:.1f}" if value == value else "–"
+        for value in (line.mean, line.to_long, line.to_short)
+    ]
     return [_tokens(line.claimed, "–"), _tokens(line.effective, "–"), *means]
 
 

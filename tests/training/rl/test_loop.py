@@ -173,6 +173,7 @@ def test_gru_mem_reports_its_gates(folder: Path) -> None:
     # Random replies never parse: each is wrong, and none says that it knows enough.
     assert (metrics["format"], metrics["exit_late"]) == (0, 1)
     assert (metrics["update_accuracy_present"], metrics["update_accuracy_free"]) == (0, 0)
+    assert metrics["exit_deviation_absolute"] >= abs(metrics["exit_deviation"])
     assert metrics["exit_deviation"] >= 0
     assert metrics["gradient_norm"] > 0
 
