@@ -11,11 +11,10 @@ from commands.data import add_data
 from commands.exhibit import add_exhibit
 from commands.flags import INCOMPLETE, WRONG_USE
 from commands.models import add_models
-from commands.plan import add_plan
+from commands.plan import add_plan, add_suites
 from commands.report import add_report
 from commands.samples import add_samples
 from commands.serve import add_serve
-from commands.suites import add_suites
 from commands.sweep import add_status, add_sweep
 from commands.tasks import add_tasks
 from commands.train import add_train

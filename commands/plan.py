@@ -1,5 +1,5 @@
-"""`run.py plan` and `run.py measure`: what a suite takes before it costs anything, and how fast a
-model is here."""
+"""`run.py suites`, `run.py plan` and `run.py measure`: what can be swept, what it takes before it
+costs anything, and how fast a model is here."""
 
 from __future__ import annotations
 
@@ -11,6 +11,22 @@ from commands.sweep import add_sweep_flags, plan_of
 
 DEFAULT_GPU = "H100"
 EXACT_TOKENS = sys.maxsize
+
+
+def add_suites(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `suites`."""
+    text = "list the suites"
+    commands.add_parser("suites", help=text, description=text).set_defaults(command=suites)
+
+
+def suites(arguments: argparse.Namespace) -> int:
+    """run.py suites"""
+    from benchmarks.suite import load_suite, suite_names
+
+    width = max(map(len, suite_names()))
+    for name in suite_names():
+        print(f"{name:{width}}  {load_suite(name).summary}")
+    return DONE
 
 
 def add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from transformers import Qwen2ForCausalLM
 
-from core.statistics import wilson
+from core.arithmetic.intervals import wilson
 from core.tokens import Tokenizer
 from core.types import GREEDY, Json, Method, Sample, Sampling, Trajectory
 from tasks.corpora.read import Corpora

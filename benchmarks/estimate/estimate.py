@@ -11,7 +11,7 @@ from benchmarks.estimate.rates import Rates, read_rates
 from benchmarks.estimate.roofline import Gpu, gpu_seconds, weight_bytes
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.store import STORE_NAME, Store
-from core.shapes import Shape, find_shape
+from core.arithmetic.shapes import Shape, find_shape
 from serving.catalogue import REPOSITORY
 
 TURN_BYTES, SAMPLE_BYTES, REPLY_TOKEN_BYTES = 450, 2_500, 4.5

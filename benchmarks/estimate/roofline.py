@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.estimate.dry_run import Work
+from core.arithmetic.shapes import Shape, square_flops
 from core.errors import UsageError
 from core.names import not_known
-from core.shapes import Shape, square_flops
 
 DEFAULT_GPU = "H100"
 GPUS_FILE = Path(__file__).with_name("gpus.toml")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.statistics import wilson
+from core.arithmetic.intervals import wilson
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from benchmarks.estimate.roofline import batch_of, find_gpu, gpu_seconds, weight
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.store import Cell, Store
 from benchmarks.sweep import Answering, Limits, Serving, sweep
+from core.arithmetic.shapes import SHAPES
 from core.errors import ServerDied, UsageError
-from core.shapes import SHAPES
 from core.tokens import Tokenizer
 from core.types import Message, Sampling, Turn
 from serving.catalogue import find_model

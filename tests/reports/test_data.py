@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.store import Store
+from core.arithmetic.intervals import wilson
 from core.errors import StoreError, UsageError
-from core.statistics import wilson
 from reports.labels import Series
 from reports.run.load import load_run
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for

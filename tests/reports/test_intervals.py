@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.statistics import wilson
+from core.arithmetic.intervals import wilson
 from reports.statistics.intervals import Estimate, average, estimate
 
 

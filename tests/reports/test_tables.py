@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.statistics import wilson
+from core.arithmetic.intervals import wilson
 from reports.run.load import load_run
 from reports.run.published import compare, read_published
 from reports.tables.accuracy import (
