@@ -81,7 +81,7 @@ def test_wrong_words_exit_with_2(words: list[str], capsys: pytest.CaptureFixture
         (["score", "nowhere.jsonl", "--out", "x.jsonl"], "cannot be read"),
         (["serve", "nobody"], "nobody"),
         (["data", "status", "--data", "nowhere"], "no such folder"),
-        (["data", "fetch", "essay"], "there are hotpotqa"),
+        (["data", "fetch", "essay"], "there are: hotpotqa"),
         (["tasks", "show", "vtt", "--length", "2000"], "task 'vtt' is not known; did you mean vt?"),
     ],
 )
