@@ -29,6 +29,11 @@ CONNECT_S = 10.0
 JOIN_S = 45.0
 """Time to join a cluster whose port answers. Ray itself would try for minutes."""
 EXAMINE_S = 60.0
+NO_TOKEN = (
+    "warning: this cluster of several nodes asks for no token: whoever reaches its ports can run "
+    "code on it. Start it with RAY_AUTH_MODE=token, or keep its network to itself. HTTP stays on "
+    "each node's loopback either way."
+)
 
 
 def start(folder: Path, *, cpus: int | None, direct: bool) -> str:
@@ -58,7 +63,7 @@ def join(address: str, give_up: Callable[[str], None]) -> str:
         ServerDied: what listens there is no cluster that lets us in.
     """
     _check_address(address)
-    if _has_token():
+    if has_token():
         # Ray clusters ask for the user's token by default, and clients do not offer it.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     hint = (
@@ -107,7 +112,8 @@ def _check_address(address: str) -> None:
         ) from error
 
 
-def _has_token() -> bool:
+def has_token() -> bool:
+    """Whether this user has a token for Ray clusters."""
     given = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
     return bool(given) or (Path.home() / ".ray" / "auth_token").is_file()
 

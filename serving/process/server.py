@@ -131,6 +131,8 @@ class _Pool:
         self.say(state="ray", session=session)
         if not self.own_cluster:
             every = cluster.nodes(free=False, own=False)
+            if len(every) > 1 and not cluster.has_token():
+                self.say(state="note", text=cluster.NO_TOKEN)
             needs_code = cluster.needs_our_code(every, self.spec.weights_folder)
             cluster.examine(self.spec.entries, needs_code=needs_code)
         self._fetch()

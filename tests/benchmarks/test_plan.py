@@ -298,3 +298,17 @@ def test_a_catalogue_of_ones_own_adds_models(tmp_path: Path) -> None:
     assert plan.models["mine"].methods["memagent"]["chunk_tokens"] == 300
     assert plan.models["mine"].methods["memagent"]["reply_tokens"] == 128
     assert plan.settings["outside"] == {str(file): file_hash(file)}
+
+
+def test_engine_arguments_reach_the_replicas_and_stay_with_the_run() -> None:
+    given = Overrides(lengths=(2048,), samples=1, engine={"tensor_parallel_size": 2})
+    plan = make_plan(load_suite("pocket"), given, None)
+    entries = [model.entry for model in plan.models.values()]
+    assert all(entry is not None and entry.tensor_parallel == 2 for entry in entries)
+    assert plan.settings["engine"] == {"tensor_parallel_size": 2}
+    usual = make_plan(load_suite("pocket"), replace(given, engine={}), None)
+    assert "engine" not in usual.settings
+    with pytest.raises(SettingsChanged, match="tensor_parallel_size"):
+        check_unchanged(usual.settings, plan.settings, Path("run"))
+    with pytest.raises(UsageError, match="--endpoint has its own"):
+        make_plan(load_suite("pocket"), replace(given, **HERE), None)
