@@ -62,7 +62,7 @@ def list_models(arguments: argparse.Namespace) -> int:
 def fetch_models(arguments: argparse.Namespace) -> int:
     """run.py models fetch"""
     from serving.downloads import cached_commit
-    from serving.process.fetch import fetch, fetch_steps
+    from serving.fetch import fetch, fetch_steps
 
     for entry in _on_hub(arguments):
         fetch(entry, fetch_steps(), "here", lambda line: print(line, file=sys.stderr, flush=True))

@@ -1,6 +1,6 @@
 """Which commit of a model on the hub is meant: resolved, recorded with a run, pinned.
 
-    run.py models fetch NAME    the weights into the cache of this machine (serving/process/fetch.py)
+    run.py models fetch NAME    the weights into the cache of this machine (serving/fetch.py)
     run.py models pin NAME      the commit into serving/revisions.toml, which the catalogue reads
 
 Replicas take the commit that the cache has under the entry's revision, and a run keeps it with its
