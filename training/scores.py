@@ -20,7 +20,7 @@ from core.tokens import Tokenizer
 from core.types import GREEDY, Json, Method, Sample, Sampling, Trajectory
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
-from tasks.scoring import score
+from tasks.scoring import Scorer, gathered, primary_metric, scored
 from tasks.task import Coordinates, Materials
 from training.rl.engines.engine import Job, run_rollouts
 from training.rl.engines.torch_engine import TorchEngine
@@ -41,7 +41,7 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class TaskScore:
-    """The outcome. `score`: mean strict sub_em; `whole`: samples with every gold found;
+    """The outcome. `score`: mean strict primary metric; `whole`: samples with every gold found;
     `low`, `high`: 95% Wilson interval of the share of whole ones; `turns`: of one sample."""
 
     task: str
@@ -82,16 +82,16 @@ def measure(
         ]
         jobs = [Job(sample, method, (seed, sample.index)) for sample in samples]
         ends = asyncio.run(run_rollouts(engine, jobs, sampling))
-        done.append(_task_score(asked, samples, ends))
+        shares = asyncio.run(_shares(task.scorer, samples, ends))
+        done.append(_task_score(asked, shares, ends))
         if tell is not None:
             tell(done[-1])
     return done
 
 
 def _task_score(
-    asked: ScoreRequest, samples: Sequence[Sample], ends: Sequence[Trajectory]
+    asked: ScoreRequest, shares: Sequence[float], ends: Sequence[Trajectory]
 ) -> TaskScore:
-    shares = [_share(sample, end) for sample, end in zip(samples, ends, strict=True)]
     whole = sum(share == 1.0 for share in shares)
     low, high = wilson(whole / len(shares), len(shares))
     return TaskScore(
@@ -108,12 +108,18 @@ def _task_score(
     )
 
 
-def _share(sample: Sample, end: Trajectory) -> float:
-    """The share of golds found; a failed rollout found none."""
-    if end.answer is None:
-        return 0.0
-    scores = score(end.answer.reply, end.answer.prediction, sample.golds, sample.match)
-    return scores["strict"]["sub_em"]
+async def _shares(
+    scorer: Scorer, samples: Sequence[Sample], ends: Sequence[Trajectory]
+) -> list[float]:
+    """The primary metric of each rollout; a failed one has 0."""
+
+    async def one(pair: tuple[Sample, Trajectory]) -> float:
+        sample, end = pair
+        if end.answer is None:
+            return 0.0
+        return (await scored(scorer, end.answer, sample))["strict"][primary_metric(scorer)]
+
+    return await gathered(one, zip(samples, ends, strict=True))
 
 
 def scores_json(scores: Sequence[TaskScore], how: Mapping[str, Json]) -> str:

@@ -24,7 +24,7 @@ from core.tokens import Tokenizer
 from core.types import Method, Sample, Sampling, Trajectory
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
-from tasks.scoring import score
+from tasks.scoring import Scorer, gathered, primary_metric, scored
 from tasks.task import Coordinates, Materials
 from training.rl.engines.engine import Job, RolloutEngine, run_rollouts
 from training.rl.judge import Group, judge
@@ -109,8 +109,8 @@ class Trainer:
     def validate(self) -> Metrics:
         """Accuracy on questions never trained on, at the validation's own sampling."""
         setting, seed = self.recipe.validation, self.recipe.seed
-        samples = [
-            self._sample(mix.name, length, VALIDATION_STREAM, index)
+        asked = [
+            (find_task(mix.name).scorer, self._sample(mix.name, length, VALIDATION_STREAM, index))
             for mix in setting.tasks
             for length in mix.lengths
             for index in range(setting.samples)
@@ -118,18 +118,20 @@ class Trainer:
         sampling = Sampling(temperature=setting.temperature, top_p=setting.top_p)
         jobs = [
             Job(sample, self.method, (seed, VALIDATION_STREAM, number, again))
-            for number, sample in enumerate(samples)
+            for number, (_, sample) in enumerate(asked)
             for again in range(setting.samples_per_question)
         ]
         ends = asyncio.run(run_rollouts(self.engine, jobs, sampling))
+        scorers = [scorer for scorer, _ in asked for _ in range(setting.samples_per_question)]
+        scored_so = zip(scorers, jobs, ends, strict=True)
+        every = asyncio.run(gathered(_accuracies, scored_so))
         by_task: dict[str, list[tuple[float, float]]] = {}
-        for job, end in zip(jobs, ends, strict=True):
-            by_task.setdefault(job.sample.task, []).append(accuracies(job.sample, end))
+        for job, pair in zip(jobs, every, strict=True):
+            by_task.setdefault(job.sample.task, []).append(pair)
         metrics: Metrics = {}
         for task, pairs in by_task.items():
             metrics[f"validation/strict/{task}"] = fmean(strict for strict, _ in pairs)
             metrics[f"validation/lenient/{task}"] = fmean(lenient for _, lenient in pairs)
-        every = [pair for pairs in by_task.values() for pair in pairs]
         metrics["validation/strict"] = fmean(strict for strict, _ in every)
         metrics["validation/lenient"] = fmean(lenient for _, lenient in every)
         return metrics
@@ -192,12 +194,13 @@ class Trainer:
         return self.engine.tokenizer
 
 
-def accuracies(sample: Sample, end: Trajectory) -> tuple[float, float]:
+async def _accuracies(asked: tuple[Scorer, Job, Trajectory]) -> tuple[float, float]:
     """Strict and lenient (published) score of an answer, 0..1; a failure scores 0 on both."""
+    scorer, job, end = asked
     if end.answer is None:
         return 0.0, 0.0
-    scores = score(end.answer.reply, end.answer.prediction, sample.golds, sample.match)
-    return scores["strict"]["sub_em"], scores["published"]["sub_em"]
+    scores, metric = await scored(scorer, end.answer, job.sample), primary_metric(scorer)
+    return scores["strict"][metric], scores["published"][metric]
 
 
 def rollout_metrics(groups: Sequence[Group]) -> Metrics:
