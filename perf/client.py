@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import cycle, islice, takewhile
 from pathlib import Path
@@ -41,7 +41,7 @@ import aiohttp
 from agents.memagent import MemAgent, MemAgentSettings
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.store import Cell
-from benchmarks.sweep import Limits, sweep
+from benchmarks.sweep import Answering, Limits, Serving, sweep
 from core.errors import ServerDied
 from core.rollout import rollout
 from core.tokens import Tokenizer
@@ -223,9 +223,13 @@ def _plan(tokenizer: Tokenizer, sample: Sample, samples: int, chunk_tokens: int)
 
 
 def _swept(plan: Plan, client: Client, concurrency: int) -> None:
+    @contextlib.asynccontextmanager
+    async def answers(model: ModelPlan) -> AsyncIterator[Answering]:
+        yield Answering(client)
+
     @contextlib.contextmanager
-    def server(model: ModelPlan) -> Iterator[Client]:
-        yield client
+    def server(work: Mapping[str, float]) -> Iterator[Serving]:
+        yield Serving(answers)
 
     with tempfile.TemporaryDirectory() as folder:
         sweep(plan, Path(folder), server, {"m": Limits(concurrency)})

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pytest
 from benchmarks.ledger import LedgerRow
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.store import Store
-from benchmarks.sweep import Limits, sweep
+from benchmarks.sweep import Answering, Limits, Serving, sweep
 from core.errors import ServerDied
 from core.tokens import Tokenizer
 from serving.client import Client, ClientOptions
@@ -67,10 +67,15 @@ class Endpoint:
 def run(plan: Plan, run_dir: Path, endpoint: Endpoint, **options: float) -> list[LedgerRow]:
     with endpoint.running() as url:
 
-        @contextmanager
-        def server(model: ModelPlan) -> Iterator[Client]:
+        @asynccontextmanager
+        async def answers(model: ModelPlan) -> AsyncIterator[Answering]:
             patience = endpoint.time.patience(outage_s=100.0)
-            yield Client(ClientOptions(url, retries=2, **options), patience=patience)  # type: ignore[arg-type]
+            asked = ClientOptions(url, retries=2, **options)  # type: ignore[arg-type]
+            yield Answering(Client(asked, patience=patience))
+
+        @contextmanager
+        def server(work: Mapping[str, float]) -> Iterator[Serving]:
+            yield Serving(answers)
 
         return sweep(plan, run_dir, server, {"m": Limits(concurrency=3)})
 
@@ -131,8 +136,19 @@ def test_a_long_outage_ends_the_run_with_everything_owed_and_nothing_failed(
         assert again.count == len(list(store.turn_rows())) - kept
 
 
-def test_a_silent_server_costs_what_was_on_its_way(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_request_that_gets_no_answer_is_tried_again_at_the_end(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     endpoint = Endpoint(lambda number: Answer(hang=True) if number in (2, 3) else None)
     rows = run(small(tokenizer), tmp_path, endpoint, reply_timeout_s=0.3)
-    assert errors(rows) == {"timeout": 2}
-    assert rows[0].ok == 1
+    assert (rows[0].ok, errors(rows)) == (3, Counter())
+    with Store.read(tmp_path) as store:
+        assert endpoint.count == len(list(store.turn_rows())) + 2
+
+
+def test_a_server_that_never_answers_a_sample_ends_it_as_a_timeout(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    endpoint = Endpoint(lambda number: Answer(hang=True) if number > 0 else None)
+    rows = run(small(tokenizer), tmp_path, endpoint, reply_timeout_s=0.1)
+    assert (rows[0].ok, errors(rows)) == (0, Counter(timeout=3))
