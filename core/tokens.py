@@ -157,6 +157,11 @@ class Tokenizer:
 
     # -- chat ------------------------------------------------------------------------------
 
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether chats can be rendered. An endpoint renders them itself."""
+        return self._chat_template is not None
+
     def render_chat(self, messages: Sequence[Message]) -> list[int]:
         """Ids of a chat ready for generation. The template's control tokens are parsed, the
         messages' contents are not: control strings inside them stay text.
@@ -164,7 +169,7 @@ class Tokenizer:
         Raises:
             UsageError: the tokenizer has no chat template.
         """
-        if self._chat_template is None:
+        if not self.has_chat_template:
             raise UsageError(f"tokenizer {self.name} has no chat template in its config")
         around = self._template_ids(tuple(message.role for message in messages))
         ids = list(around[0])

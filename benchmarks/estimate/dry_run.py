@@ -83,7 +83,10 @@ class CountingChat:
     ) -> Turn:
         """See `core.types.Chat`."""
         reply = self._reply(max_tokens)
-        prompt = len(self._tokenizer.render_chat(messages))
+        if self._tokenizer.has_chat_template:
+            prompt = len(self._tokenizer.render_chat(messages))
+        else:
+            prompt = sum(self._tokenizer.count(message.content) for message in messages)
         tokens = self._tokenizer.count(reply)
         whole = prompt + tokens
         self.work += Work(1, prompt, tokens, float(whole) ** 2, whole)
