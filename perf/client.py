@@ -42,10 +42,12 @@ from agents.memagent import MemAgent, MemAgentSettings
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.store import Cell
 from benchmarks.sweep import Answering, Limits, Serving, sweep
+from commands.flags import numbers
 from core.errors import ServerDied
 from core.rollout import rollout
 from core.tokens import Tokenizer
 from core.types import Message, Sample, Sampling, Turn
+from serving.api.connection import allow_files
 from serving.api.wire import request_body
 from serving.client import Client, ClientOptions
 from tasks.corpora.read import Corpora
@@ -94,13 +96,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokenizer", type=Path, default=Path("checkpoints/pocket-base"))
     parser.add_argument("--chunk-tokens", type=int, default=5000)
     parser.add_argument("--chunks", type=int, default=2, help="of a sample")
-    parser.add_argument("--concurrency", type=_numbers, default=[64, 512, 2048])
+    parser.add_argument("--concurrency", type=numbers, default=(64, 512, 2048))
     parser.add_argument("--measure", nargs=2, metavar=("WHAT", "URL"), help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
 
 
 def _child(
@@ -154,6 +152,8 @@ def _null_server() -> Iterator[str]:
 
 
 def _serve(arguments: argparse.Namespace, url: str) -> None:
+    allow_files(1 << 12)
+
     async def serve() -> None:
         server = await asyncio.get_running_loop().create_server(_Null, "127.0.0.1", 0, backlog=4096)
         print(server.sockets[0].getsockname()[1], flush=True)
@@ -310,6 +310,7 @@ def _bodies(arguments: argparse.Namespace) -> list[bytes]:
 
 
 async def _post(url: str, bodies: Iterator[bytes], concurrency: int) -> None:
+    allow_files(concurrency)
     headers = {"Content-Type": "application/json"}
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
@@ -347,8 +348,7 @@ class Ticks:
             self.late_s.append(time.perf_counter() - started - TICK_S)
 
     def ms(self) -> dict[str, float]:
-        ordered = sorted(self.late_s)
-        return {"ms": ordered[int(0.999 * len(ordered))] * 1e3}
+        return {"ms": sorted(self.late_s)[int(0.999 * len(self.late_s))] * 1e3}
 
 
 class Ticking(Client):
@@ -396,13 +396,8 @@ def _bare_held(arguments: argparse.Namespace, url: str) -> dict[str, float]:
     return ticks.ms()
 
 
-MEASURES: dict[str, Any] = {
-    "null": _serve,
-    "sweep": _sweep,
-    "bare": _bare,
-    "held": _held,
-    "bare_held": _bare_held,
-}
+MEASURES: dict[str, Any] = {"null": _serve, "sweep": _sweep, "bare": _bare}
+MEASURES |= {"held": _held, "bare_held": _bare_held}
 
 if __name__ == "__main__":
     sys.exit(main())

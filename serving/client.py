@@ -37,6 +37,7 @@ from serving.api.connection import (
     Request,
     Response,
     Timeouts,
+    allow_files,
     checked_url,
     key_from,
 )
@@ -126,6 +127,7 @@ class Client:
         if self._tokenizer is not None:
             # A tokenizer makes its parsers at the first call, in seconds: not while others wait.
             await asyncio.to_thread(self._tokenizer.render_chat, [Message("user", "")])
+        allow_files(options.connections)
         self._room = asyncio.Semaphore(options.connections)
         self._outage = Outage(self._where, self._patience)
         self._connection = Connection(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from serving.api.wire import visible
 
 REPLY_BYTES = 64 << 20
 """The longest body that is read. The ids of a 1M prompt and a reply's logprobs take 12 MB."""
+
+OTHER_FILES = 256
+"""Files that a process has open besides its connections, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,24 @@ class Connection:
 
     def _told(self, error: Exception) -> str:
         return self.without_key(visible(f"{type(error).__name__}: {error}".rstrip(": ")[:300]))
+
+
+def allow_files(connections: int) -> None:
+    """Lets this process open so many connections, and the files that it needs besides.
+
+    Raises:
+        UsageError: the machine does not allow it.
+    """
+    needed = connections + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise UsageError(
+            f"{connections} connections need {needed} open files, this machine allows {hard}: "
+            f"give a --concurrency of at most {max(hard - OTHER_FILES, 1)}, or raise `ulimit -Hn`"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def checked_url(text: str) -> URL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -421,3 +422,17 @@ async def test_nobody_at_an_address_that_never_answered_is_told_soon() -> None:
         with pytest.raises(ServerDied, match=rf"nobody answers at {server.url}.*URL right\?"):
             await ask(client)
     assert time.now < 10
+
+
+async def test_more_connections_than_files_are_made_room_for_or_refused() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    server = ScriptedServer(reply(CHAT))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+        assert (await server.turn(connections=300)).reply == "Here."
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 556
+        if before[1] != resource.RLIM_INFINITY:
+            with pytest.raises(UsageError, match=r"--concurrency of at most \d+"):
+                await server.turn(connections=before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
