@@ -100,7 +100,7 @@ class Meter:
             more = int(ids.max(initial=-1)) + 1 - len(self._kinds)
             if more > 0:
                 self._kinds = np.append(self._kinds, np.full(more, -1, dtype=np.int8))
-            for token in np.unique(ids[self._kinds[ids] < 0]).tolist():
+            for token in set(ids[self._kinds[ids] < 0].tolist()):
                 text = self.tokenizer.decode_bytes([token])
                 self._kinds[token] = BEGINS_WITH_SPACE * (text[:1] == b" ")
                 self._kinds[token] |= HOLDS_NEWLINE * (b"\n" in text)
