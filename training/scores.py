@@ -26,6 +26,8 @@ from training.rl.engines.engine import Job, run_rollouts
 from training.rl.engines.torch_engine import TorchEngine
 
 MethodMaker = Callable[[Tokenizer], Method]
+BATCH_TOKENS = 16_384
+
 Told = Callable[["TaskScore"], None]
 
 
@@ -63,15 +65,13 @@ def measure(
     *,
     seed: int,
     sampling: Sampling = GREEDY,
-    device: str = "cpu",
-    batch_tokens: int = 16384,
     tell: Told | None = None,
 ) -> list[TaskScore]:
     """Score the checkpoint in `folder` on what is asked, in order; `tell` hears of each.
     `seed`: of the data and of the sampling."""
     tokenizer = Tokenizer.load(folder)
-    model = Qwen2ForCausalLM.from_pretrained(folder, dtype="auto").to(device)
-    engine = TorchEngine(model, tokenizer, batch_tokens=batch_tokens, precision="bfloat16")
+    model = Qwen2ForCausalLM.from_pretrained(folder, dtype="auto")
+    engine = TorchEngine(model, tokenizer, batch_tokens=BATCH_TOKENS, precision="bfloat16")
     done: list[TaskScore] = []
     for asked in requests:
         method = methods[asked.method](tokenizer)

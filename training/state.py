@@ -8,7 +8,7 @@ their steps are made again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -20,6 +20,8 @@ from transformers import Qwen2ForCausalLM
 from core.errors import SettingsChanged
 from core.files import whole, write_whole
 
+OnStep = Callable[[int, Mapping[str, float]], None]
+"""What is told a step's number and its metrics."""
 RECIPE_FILE, STATE_FILE, WEIGHTS_FILE = "recipe.json", "state.safetensors", "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 ADAMW_STATE = ("step", "exp_avg", "exp_avg_sq")

@@ -31,7 +31,7 @@ def test_a_killed_run_ends_with_the_unbroken_runs_weights(tmp_path: Path) -> Non
             raise Killed
 
     with pytest.raises(Killed):
-        train_warmstart(recipe, tmp_path / "broken", device="cpu", progress=kill)
+        train_warmstart(recipe, tmp_path / "broken", device="cpu", on_step=kill)
     assert not (tmp_path / "broken" / "model.safetensors").exists()
     broken = train_warmstart(recipe, tmp_path / "broken", device="cpu")
     one, two = (load_file(folder / "model.safetensors") for folder in (whole, broken))

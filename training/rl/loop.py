@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -30,14 +30,13 @@ from training.rl.engines.engine import Job, RolloutEngine, run_rollouts
 from training.rl.judge import Group, judge
 from training.rl.learner.learner import Learner
 from training.rl.recipe import RlRecipe
-from training.state import append_line, drop_lines_after, load_state, save_state
+from training.state import OnStep, append_line, drop_lines_after, load_state, save_state
 
 METRICS_FILE = "metrics.jsonl"
 TRAIN_STREAM, VALIDATION_STREAM = 2, 3
 """Apart from the warm start's streams (training/warmstart/batches.py)."""
 
 Metrics = dict[str, float]
-Progress = Callable[[int, Mapping[str, float]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +49,17 @@ class Trainer:
     method: Method
     corpora: Corpora
 
-    def run(self, out: Path, *, progress: Progress | None = None) -> None:
+    def run(self, out: Path, *, on_step: OnStep | None = None) -> None:
         """Train to the recipe's last step, going on from a state in `out`.
 
         The folder must be claimed already (training.state.claim). Validates before the first
-        step, every `validation.every` steps and at the end. `progress` hears of every step.
+        step, every `validation.every` steps and at the end. `on_step` hears of every step.
         """
         recipe, learner = self.recipe, self.learner
         step = self.load(out)
         self.engine.load_weights(learner.model.named_parameters())
         if step == 0:
-            self.tell(out, 0, self.validate(), progress)
+            self.tell(out, 0, self.validate(), on_step)
         while step < recipe.steps:
             metrics = self.step(step)
             step += 1
@@ -68,7 +67,7 @@ class Trainer:
             if last or step % recipe.validation.every == 0:
                 metrics |= self.validate()
             # The line first: one too many is dropped on resume, one too few is never written.
-            self.tell(out, step, metrics, progress)
+            self.tell(out, step, metrics, on_step)
             if last or step % recipe.save_every == 0:
                 self.save(out, step)
 
@@ -87,12 +86,12 @@ class Trainer:
         """Replace the state in `out` by this one, after `step` steps."""
         save_state(out, self.learner.model, self.learner.optimizer, step)
 
-    def tell(self, out: Path, step: int, metrics: Metrics, progress: Progress | None) -> None:
-        """Write a step's metrics down and tell `progress`."""
+    def tell(self, out: Path, step: int, metrics: Metrics, on_step: OnStep | None) -> None:
+        """Write a step's metrics down and tell `on_step`."""
         finite = {k: v if math.isfinite(v) else None for k, v in metrics.items()}
         append_line(out / METRICS_FILE, {"step": step, **finite})
-        if progress is not None:
-            progress(step, metrics)
+        if on_step is not None:
+            on_step(step, metrics)
 
     def step(self, step: int) -> Metrics:
         """One step (from 0): its rollouts and its update."""

@@ -16,9 +16,9 @@ from tasks.corpora.read import Corpora
 from training.rl.agent import check_names, make_agent, run_record
 from training.rl.engines.engine import RolloutEngine
 from training.rl.learner.learner import Learner
-from training.rl.loop import Progress, Trainer
+from training.rl.loop import Trainer
 from training.rl.recipe import RlRecipe
-from training.state import claim, save_checkpoint
+from training.state import OnStep, claim, save_checkpoint
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 ENGINE_BATCH_TOKENS = 32_768
@@ -31,7 +31,7 @@ def train_rl(
     data: Path | None = None,
     device: str | None = None,
     resume: bool = True,
-    progress: Progress | None = None,
+    on_step: OnStep | None = None,
 ) -> Path:
     """Train by `recipe` into `out`; return `out`, then a complete checkpoint folder with
     recipe.json and metrics.jsonl. A killed run goes on from its last saved step.
@@ -47,7 +47,7 @@ def train_rl(
     check_names(recipe)
     claim(out, run_record(recipe), resume)
     trainer = make_trainer(recipe, checkpoint_folder(recipe.model), where, Corpora(data))
-    trainer.run(out, progress=progress)
+    trainer.run(out, on_step=on_step)
     finish(recipe, trainer.learner.model, out)
     return out
 

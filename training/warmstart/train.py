@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from torch import nn
 from transformers import Qwen2ForCausalLM
 
 from training.state import (
+    OnStep,
     append_line,
     claim,
     drop_lines_after,
@@ -40,7 +41,6 @@ from training.warmstart.pocket_tokenizer import IM_END, IM_START, PAD, save_pock
 from training.warmstart.recipe import WarmstartRecipe, recipe_json
 
 Metrics = Mapping[str, float]
-Progress = Callable[[int, Metrics], None]
 
 CURVE_FILE = "curve.jsonl"
 
@@ -65,13 +65,13 @@ def train_warmstart(
     *,
     device: str | None = None,
     resume: bool = True,
-    progress: Progress | None = None,
+    on_step: OnStep | None = None,
 ) -> Path:
     """Train by `recipe` into `out`; return `out`, then a complete checkpoint folder.
 
     `device`: cpu, cuda, or None for cuda where there is one. `resume`: go on from a state in
     `out` made by the same recipe; without it such a state is an error, never overwritten.
-    `progress` is told (step, metrics) at each evaluation.
+    `on_step` is told (step, metrics) at each evaluation.
 
     Raises:
         SettingsChanged: `out` holds a state of another recipe, or one and `resume` is False.
@@ -105,8 +105,8 @@ def train_warmstart(
             metrics |= evaluate(run.model, held_out, where)
             append_line(out / CURVE_FILE, {"step": run.step, **metrics})
             losses.clear()
-            if progress is not None:
-                progress(run.step, metrics)
+            if on_step is not None:
+                on_step(run.step, metrics)
         if run.step % recipe.save_every == 0 or last:
             save_state(out, run.model, run.optimizer, run.step)
     save_checkpoint(run.model, out)

@@ -12,12 +12,12 @@ from types import TracebackType
 import pytest
 
 import run
-from commands.rl import preset_summary
+from commands.train.rl import preset_summary
+from commands.train.steps import duration, step_line, validation_line
 from core.types import Message, Sampling, Turn
 from serving.catalogue import find_model
 from tests.tasks.conftest import hotpot_item
 from tests.training.rl.tiny import tiny_recipe, write_tiny_checkpoint
-from training.rl.progress import duration, step_line, validation_line
 from training.rl.recipe import rl_preset_names
 
 STEP = {
@@ -180,7 +180,7 @@ def test_cleaning_counts_by_model_and_writes_what_is_kept(
     def served(name: str, arguments: Namespace) -> Iterator[FakeClient]:
         yield FakeClient({"a": "Q1?", "b": "Q3?"}[name])
 
-    monkeypatch.setattr("commands.rl._client", served)
+    monkeypatch.setattr("commands.train.clean._client", served)
     out = tmp_path / "kept.json"
     words = ["--data", str(tmp_path), "--models", "a, b", "--out", str(out)]
     assert run.main(["train", "clean", *words]) == 0

@@ -61,7 +61,7 @@ def run(recipe: RlRecipe, out: Path, kill_at: int | None = None) -> dict[str, Te
         trainer_of(recipe).run(out)
     else:
         with pytest.raises(Killed):
-            trainer_of(recipe).run(out, progress=progress)
+            trainer_of(recipe).run(out, on_step=progress)
     return load_file(out / STATE_FILE) if (out / STATE_FILE).exists() else {}
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from core.errors import UsageError
 from tests.tiny_model import write_tiny_model
 from tests.training.rl.small import small_recipe
-from training.rl.learner.workers import train_sharded
+from training.rl.learner.workers import Workers, train_sharded
 from training.rl.loss import LossSettings
 from training.rl.recipe import Overlong, RlRecipe, TaskShare, Validation, recipe_json
 from training.rl.run import train_rl
@@ -28,8 +28,8 @@ from pathlib import Path
 import psutil
 
 from training.rl.recipe import RlRecipe
-from training.rl import workers as workers_module
-from training.rl.learner.workers import train_sharded
+from training.rl.learner import workers as workers_module
+from training.rl.learner.workers import Workers, train_sharded
 
 workers_module.FOLLOW_S = 0.05
 out = Path(sys.argv[2])
@@ -53,7 +53,7 @@ def kill_one(step, metrics):
 
 if __name__ == "__main__":
     recipe = RlRecipe.model_validate_json(Path(sys.argv[1]).read_text())
-    train_sharded(recipe, out, workers=2, device="cpu", progress=kill_one)
+    train_sharded(recipe, out, Workers(2), device="cpu", on_step=kill_one)
     print("open to all", open_to_all)
     print("steps when killed", *done)
     print("told", *told)
@@ -128,4 +128,4 @@ def test_two_workers_train_as_one_process_and_outlive_a_killed_one(
 
 def test_no_workers_are_refused(recipe: RlRecipe, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="workers: got 0"):
-        train_sharded(recipe, tmp_path, workers=0)
+        train_sharded(recipe, tmp_path, Workers(0))

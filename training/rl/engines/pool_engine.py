@@ -10,9 +10,8 @@ The second check is for a replica that died: Serve puts one in its place that be
 checkpoint's weights. The batch is then asked again, with the same seeds. Replies come out the
 same but for bfloat16's rounding, which differs with the requests that happen to share a batch.
 
-Its tests run it on CPUs of one machine, on loopback. Not run: GPUs, several nodes (the folder
-must then be on storage that all of them see, and `ray_address` name the cluster), more than one
-GPU a replica. Of a sharded learner only rank 0 asks the pool.
+On several nodes the folder must be on storage that all of them see, and `ray_address` name the
+cluster. Of a sharded learner only rank 0 asks the pool.
 """
 
 from __future__ import annotations

@@ -54,10 +54,10 @@ from training.rl.agent import make_agent
 from training.rl.engines.engine import Generated, Request, RolloutEngine
 from training.rl.learner.learner import Learner, World
 from training.rl.learner.policy import scores
-from training.rl.loop import Metrics, Progress, Trainer
+from training.rl.loop import Metrics, Trainer
 from training.rl.recipe import RlRecipe
 from training.rl.run import load_models, make_engine
-from training.state import ADAMW_STATE, STATE_FILE, state_tensors, write_state
+from training.state import ADAMW_STATE, STATE_FILE, OnStep, state_tensors, write_state
 
 Precision = Literal["bfloat16", "float32"]
 
@@ -69,12 +69,12 @@ def train_rank(
     where: torch.device,
     corpora: Corpora,
     *,
-    progress: Progress | None = None,
+    on_step: OnStep | None = None,
 ) -> None:
     """This rank's part of a run from the checkpoint in `folder`, up to the recipe's last step.
 
     Call it on all ranks of the default process group (gloo for CPUs, NCCL for GPUs). `out` is
-    claimed already and one folder for all of them. `progress` hears of steps on rank 0.
+    claimed already and one folder for all of them. `on_step` hears of steps on rank 0.
     """
     world = World(dist.get_rank(), dist.get_world_size())
     tokenizer = Tokenizer.load(folder)
@@ -104,7 +104,7 @@ def train_rank(
         method=make_agent(recipe, tokenizer),
         corpora=corpora,
     )
-    trainer.run(out, progress=progress)
+    trainer.run(out, on_step=on_step)
 
 
 def shard(model: Qwen2ForCausalLM, mesh: DeviceMesh, precision: Precision) -> None:
@@ -217,10 +217,10 @@ class RankTrainer(Trainer):
         learner = self.learner
         save_sharded_state(out, learner.model, learner.optimizer, step, learner.world)
 
-    def tell(self, out: Path, step: int, metrics: Metrics, progress: Progress | None) -> None:
+    def tell(self, out: Path, step: int, metrics: Metrics, on_step: OnStep | None) -> None:
         """See Trainer."""
         if self.learner.world.rank == 0:
-            Trainer.tell(self, out, step, metrics, progress)
+            Trainer.tell(self, out, step, metrics, on_step)
 
 
 def save_sharded_state(

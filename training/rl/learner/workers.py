@@ -1,17 +1,15 @@
 """The RL trainer on several workers: Ray Train starts them, and starts them again if one fails.
 
-    train_sharded(recipe, out, workers=8)     # a GPU each where there are GPUs, else a CPU
+    train_sharded(recipe, out, Workers(8))     # a GPU each where there are GPUs, else a CPU
 
 does what `training.rl.run.train_rl` does, by sharded.py beside it. Ray runs on this machine's
-loopback, or on the cluster at `ray_address`, whose nodes must all see `out`, the checkpoint and
-the corpora at the same paths. After a failure all workers go on from the last saved step.
+loopback, or on the cluster at `Workers.ray_address`, whose nodes must all see `out`, the
+checkpoint and the corpora at the same paths. After a failure all workers go on from the last
+saved step.
 
 On this machine's own Ray the workers meet in a file, and all that listens is on loopback. On a
 cluster Ray Train makes the process group: PyTorch's rendezvous (TCPStore) then listens on a port
 of rank 0, on all addresses, as it knows no other way.
-
-Run here: two CPU workers of one machine, one of them killed on the way. Not run: GPUs, a cluster
-of several machines.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,39 +36,44 @@ from serving.ports import free_ports
 from serving.process.cluster import OBJECT_STORE_BYTES
 from tasks.corpora.read import Corpora
 from training.rl.agent import check_names, run_record, with_whole_paths
-from training.rl.loop import METRICS_FILE, Progress
+from training.rl.loop import METRICS_FILE
 from training.rl.recipe import RlRecipe, recipe_json
 from training.rl.run import checkpoint_folder, finish
-from training.state import claim, load_weights
+from training.state import OnStep, claim, load_weights
 
 RAY_TRAIN_FOLDER = "ray_train"
 """Of a run's folder, while it lasts: what Ray Train notes there about its workers."""
-FAILURES = 3
+MOST_FAILURES = 3
+"""How often the workers are started again."""
 FOLLOW_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """How many, and the Ray cluster that they run on; None: this machine's own."""
+
+    count: int
+    ray_address: str | None = None
 
 
 def train_sharded(
     recipe: RlRecipe,
     out: Path,
+    workers: Workers,
     *,
-    workers: int,
     data: Path | None = None,
     device: str | None = None,
     resume: bool = True,
-    ray_address: str | None = None,
-    max_failures: int = FAILURES,
-    progress: Progress | None = None,
+    on_step: OnStep | None = None,
 ) -> Path:
-    """`training.rl.run.train_rl` on `workers` processes; the same arguments mean the same.
-
-    `max_failures`: how often the workers are started again.
+    """`training.rl.run.train_rl` on several processes; the same arguments mean the same.
 
     Raises:
         SettingsChanged, UsageError: as train_rl does.
-        HarnessError: the workers failed once more than `max_failures` times.
+        HarnessError: the workers failed once more than `MOST_FAILURES` times.
     """
-    if workers < 1:
-        raise UsageError(f"workers: got {workers}, expected at least 1")
+    if workers.count < 1:
+        raise UsageError(f"workers: got {workers.count}, expected at least 1")
     out = out.resolve()
     folder = checkpoint_folder(recipe.model).resolve()
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -82,8 +86,8 @@ def train_sharded(
         "data": None if data is None else str(data.resolve()),
     }
     backend = "nccl" if kind == "cuda" else "gloo"
-    with _ray(ray_address, workers) as meeting, _followed(out / METRICS_FILE, progress):
-        _fit(job, out, workers, backend, meeting, max_failures)
+    with _ray(workers) as meeting, _followed(out / METRICS_FILE, on_step):
+        _fit(job, out, workers.count, backend, meeting)
     shutil.rmtree(out / RAY_TRAIN_FOLDER, ignore_errors=True)
     model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     load_weights(out, model)
@@ -97,7 +101,6 @@ def _fit(
     workers: int,
     backend: str,
     meeting: Path | None,
-    max_failures: int,
 ) -> None:
     """`meeting`: a folder of this machine where the workers meet, None: Ray Train sees to it."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
@@ -114,7 +117,7 @@ def _fit(
         run_config=RunConfig(
             name=RAY_TRAIN_FOLDER,
             storage_path=str(out),
-            failure_config=FailureConfig(max_failures=max_failures),
+            failure_config=FailureConfig(max_failures=MOST_FAILURES),
         ),
     )
     try:
@@ -181,11 +184,11 @@ def _work(job: dict[str, Any]) -> str | None:
 
 
 @contextlib.contextmanager
-def _ray(address: str | None, workers: int) -> Iterator[Path | None]:
+def _ray(workers: Workers) -> Iterator[Path | None]:
     """Ray on loopback, of this process alone and without a dashboard, and its folder; or the
     cluster and None."""
     folder = None
-    if address is None:
+    if workers.ray_address is None:
         folder = new_folder()
         ports = dict(zip(PORT_NAMES, free_ports(len(PORT_NAMES)), strict=True))
         os.environ |= head_environment(ports, folder, direct=False) | {
@@ -197,11 +200,11 @@ def _ray(address: str | None, workers: int) -> Iterator[Path | None]:
 
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
     if folder is None:
-        options |= {"address": address}
+        options |= {"address": workers.ray_address}
     else:
         options |= {
             "include_dashboard": False,
-            "num_cpus": max(workers, os.cpu_count() or 1),  # few cores still hold all workers
+            "num_cpus": max(workers.count, os.cpu_count() or 1),  # few cores still hold all workers
             "object_store_memory": OBJECT_STORE_BYTES,
             "_temp_dir": str(folder),
             "_node_ip_address": LOOPBACK,
@@ -216,13 +219,13 @@ def _ray(address: str | None, workers: int) -> Iterator[Path | None]:
 
 
 @contextlib.contextmanager
-def _followed(metrics: Path, progress: Progress | None) -> Iterator[None]:
-    """Tells `progress` of the lines that the workers add to `metrics` meanwhile."""
-    if progress is None:
+def _followed(metrics: Path, on_step: OnStep | None) -> Iterator[None]:
+    """Tells `on_step` of the lines that the workers add to `metrics` meanwhile."""
+    if on_step is None:
         yield
         return
     done = threading.Event()
-    follower = threading.Thread(target=_follow, args=(metrics, progress, done))
+    follower = threading.Thread(target=_follow, args=(metrics, on_step, done))
     follower.start()
     try:
         yield
@@ -231,7 +234,7 @@ def _followed(metrics: Path, progress: Progress | None) -> Iterator[None]:
         follower.join()
 
 
-def _follow(metrics: Path, progress: Progress, done: threading.Event) -> None:
+def _follow(metrics: Path, on_step: OnStep, done: threading.Event) -> None:
     told = _last_step(metrics)
     last = False
     while not last:
@@ -240,7 +243,7 @@ def _follow(metrics: Path, progress: Progress, done: threading.Event) -> None:
             step = line.pop("step")
             if step > told:  # made again after a failure: told already
                 told = step
-                progress(step, {k: float("nan") if v is None else v for k, v in line.items()})
+                on_step(step, {k: float("nan") if v is None else v for k, v in line.items()})
 
 
 def _last_step(metrics: Path) -> int:

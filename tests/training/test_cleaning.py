@@ -17,7 +17,7 @@ from core.errors import (
 )
 from tasks.corpora.read import Question
 from tests.conftest import SHARED, ScriptedChat
-from training.rl.cleaning import (
+from training.cleaning import (
     PROMPT,
     SAMPLING,
     Verdicts,

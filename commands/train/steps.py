@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 class StepLines:
-    """Prints the steps of one run. Called as `training.rl.loop.Progress` is."""
+    """Prints the steps of one run. Called as `training.state.OnStep` is."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps

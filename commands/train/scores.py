@@ -1,48 +1,24 @@
-"""`run.py train warmstart` and `train scores`: their flags, and what they call. The commands of
-RL are added from commands/rl.py."""
+"""`run.py train scores`: a quick look at a checkpoint."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.flags import DONE, at_least, names, numbers
-from commands.rl import add_rl
 
 if TYPE_CHECKING:
     from training.scores import TaskScore
 
-POCKET_RECIPE = Path(__file__).parent.parent / "checkpoints/pocket-base/recipe.json"
 SCORED_TASKS = ("niah_single_1", "niah_multikey_2", "niah_multivalue_noise", "vt")
 SCORED_LENGTHS = (2048, 16384)
 
 
-def add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `train` with all that it can do."""
-    train = commands.add_parser("train", help="train a model")
-    kinds = train.add_subparsers(title="kinds of training", required=True, metavar="KIND")
-    add = kinds.add_parser(
-        "warmstart",
-        help="train the pocket model from nothing, on generated demonstrations",
-        description="Trains the pocket model's tokenizer and weights by supervised learning. "
-        "Stop it at any time: the same command goes on.",
-    )
-    add.add_argument(
-        "--recipe",
-        type=Path,
-        default=POCKET_RECIPE,
-        metavar="FILE",
-        help="default: that of pocket-base, which comes with the project",
-    )
-    add.add_argument("--out", type=Path, default=Path("results/warmstart"), metavar="DIR")
-    add.add_argument("--device", metavar="NAME", help="cpu or cuda; default: what there is")
-    add.add_argument("--fresh", action="store_true", help="begin anew, do not go on")
-    add.set_defaults(command=train_warmstart)
-
+def add_scores(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `train scores`."""
     add = kinds.add_parser(
         "scores",
         help="a quick look at a checkpoint: accuracy through the agents, in this process",
@@ -66,24 +42,6 @@ def add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add.add_argument("--top-p", type=float, default=0.95, metavar="P", help="default: 0.95")
     add.add_argument("--out", type=Path, metavar="FILE", help="default: scores.json there")
     add.set_defaults(command=scores)
-    add_rl(kinds)
-
-
-def train_warmstart(arguments: argparse.Namespace) -> int:
-    """run.py train warmstart"""
-    from training.warmstart.curve import draw_curve
-    from training.warmstart.recipe import load_recipe
-    from training.warmstart.train import train_warmstart as train
-
-    def show(step: int, metrics: Mapping[str, float]) -> None:
-        exact = [v for k, v in metrics.items() if "/" in k]
-        share = f"  exact {sum(exact) / len(exact):.3f}" if exact else ""
-        print(f"step {step}  loss {metrics['loss']:.4f}{share}", flush=True)
-
-    recipe = load_recipe(arguments.recipe)
-    train(recipe, arguments.out, device=arguments.device, resume=not arguments.fresh, progress=show)
-    print(f"checkpoint  {arguments.out}\ncurve       {draw_curve(arguments.out)}")
-    return DONE
 
 
 def scores(arguments: argparse.Namespace) -> int:

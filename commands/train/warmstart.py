@@ -1,0 +1,47 @@
+"""`run.py train warmstart`: a pocket model from nothing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from commands.flags import DONE, POCKET
+
+
+def add_warmstart(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `train warmstart`."""
+    add = kinds.add_parser(
+        "warmstart",
+        help="train the pocket model from nothing, on generated demonstrations",
+        description="Trains the pocket model's tokenizer and weights by supervised learning. "
+        "Stop it at any time: the same command goes on.",
+    )
+    add.add_argument(
+        "--recipe",
+        type=Path,
+        default=POCKET / "recipe.json",
+        metavar="FILE",
+        help="default: that of pocket-base, which comes with the project",
+    )
+    add.add_argument("--out", type=Path, default=Path("results/warmstart"), metavar="DIR")
+    add.add_argument("--device", metavar="NAME", help="cpu or cuda; default: what there is")
+    add.add_argument("--fresh", action="store_true", help="begin anew, do not go on")
+    add.set_defaults(command=train_warmstart)
+
+
+def train_warmstart(arguments: argparse.Namespace) -> int:
+    """run.py train warmstart"""
+    from training.warmstart.curve import draw_curve
+    from training.warmstart.recipe import load_recipe
+    from training.warmstart.train import train_warmstart as train
+
+    def show(step: int, metrics: Mapping[str, float]) -> None:
+        exact = [v for k, v in metrics.items() if "/" in k]
+        share = f"  exact {sum(exact) / len(exact):.3f}" if exact else ""
+        print(f"step {step}  loss {metrics['loss']:.4f}{share}", flush=True)
+
+    recipe = load_recipe(arguments.recipe)
+    train(recipe, arguments.out, device=arguments.device, resume=not arguments.fresh, on_step=show)
+    print(f"checkpoint  {arguments.out}\ncurve       {draw_curve(arguments.out)}")
+    return DONE
