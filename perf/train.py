@@ -28,8 +28,8 @@ from core.types import Sampling
 from tasks.corpora.read import Corpora
 from training.memory import keep_freed_memory
 from training.rl.engines.engine import Generated, Request
-from training.rl.learner.learner import Groups, Learner
-from training.rl.learner.packing import Conversation
+from training.rl.learner.learner import Learner
+from training.rl.learner.protocol import Conversation, Groups
 from training.rl.loop import Metrics, Trainer
 from training.rl.loss import policy_loss, token_logprobs
 from training.rl.recipe import RlRecipe, load_rl_recipe

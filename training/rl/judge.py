@@ -17,7 +17,7 @@ from training.rl.advantages import (
     trajectory_advantages,
     turn_advantages,
 )
-from training.rl.learner.packing import Conversation
+from training.rl.learner.protocol import Conversation
 from training.rl.recipe import RlRecipe
 from training.rl.rewards import (
     GateRecord,

@@ -28,9 +28,9 @@ from tasks.scoring import Scorer, gathered, primary_metric, scored
 from tasks.task import Coordinates, Materials
 from training.rl.engines.engine import Job, RolloutEngine, run_rollouts
 from training.rl.judge import Group, judge
-from training.rl.learner.learner import Learner
+from training.rl.learner.protocol import RolloutLearner
 from training.rl.recipe import RlRecipe
-from training.state import OnStep, append_line, drop_lines_after, load_state, save_state
+from training.state import OnStep, append_line, drop_lines_after
 
 METRICS_FILE = "metrics.jsonl"
 TRAIN_STREAM, VALIDATION_STREAM = 2, 3
@@ -41,13 +41,15 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """All that a run needs. `method` is the agent in training, exit gate on."""
+    """All that a run needs. `method` is the agent in training. `writes`: whether this process is
+    the one that writes and tells, of those that train together."""
 
     recipe: RlRecipe
-    learner: Learner
+    learner: RolloutLearner
     engine: RolloutEngine
     method: Method
     corpora: Corpora
+    writes: bool = True
 
     def run(self, out: Path, *, on_step: OnStep | None = None) -> None:
         """Train to the recipe's last step, going on from a state in `out`.
@@ -56,8 +58,11 @@ class Trainer:
         step, every `validation.every` steps and at the end. `on_step` hears of every step.
         """
         recipe, learner = self.recipe, self.learner
-        step = self.load(out)
-        self.engine.load_weights(learner.model.named_parameters())
+        step = learner.load(out)
+        if self.writes:
+            # Before the first saved step there is nothing to keep: step 0 is validated again.
+            drop_lines_after(out / METRICS_FILE, step or -1)
+        self.engine.load_weights(learner.weights())
         if step == 0:
             self.tell(out, 0, self.validate(), on_step)
         while step < recipe.steps:
@@ -69,25 +74,12 @@ class Trainer:
             # The line first: one too many is dropped on resume, one too few is never written.
             self.tell(out, step, metrics, on_step)
             if last or step % recipe.save_every == 0:
-                self.save(out, step)
-
-    def load(self, out: Path) -> int:
-        """Go on from the state in `out`: returns its step, 0 where there is none."""
-        step = load_state(out, self.learner.model, self.learner.optimizer)
-        self.drop_metrics(out, step)
-        return step
-
-    def drop_metrics(self, out: Path, step: int) -> None:
-        """Forget the metrics of what comes after step `step`: it is made again."""
-        # Before the first saved step there is nothing to keep: step 0 is validated again.
-        drop_lines_after(out / METRICS_FILE, step or -1)
-
-    def save(self, out: Path, step: int) -> None:
-        """Replace the state in `out` by this one, after `step` steps."""
-        save_state(out, self.learner.model, self.learner.optimizer, step)
+                learner.save(out, step)
 
     def tell(self, out: Path, step: int, metrics: Metrics, on_step: OnStep | None) -> None:
         """Write a step's metrics down and tell `on_step`."""
+        if not self.writes:
+            return
         finite = {k: v if math.isfinite(v) else None for k, v in metrics.items()}
         append_line(out / METRICS_FILE, {"step": step, **finite})
         if on_step is not None:
@@ -102,7 +94,7 @@ class Trainer:
         metrics |= {"groups": len(groups), "dropped_groups": len(dropped)}
         metrics |= {"rollout_seconds": seconds}
         metrics |= self.learner.update([group.conversations for group in groups], step)
-        self.engine.load_weights(self.learner.model.named_parameters())
+        self.engine.load_weights(self.learner.weights())
         return metrics
 
     def validate(self) -> Metrics:

@@ -18,7 +18,7 @@ from training.rl.engines.engine import RolloutEngine
 from training.rl.learner.learner import Learner
 from training.rl.loop import Trainer
 from training.rl.recipe import RlRecipe
-from training.state import OnStep, claim, save_checkpoint
+from training.state import OnStep, claim, load_weights, save_checkpoint
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 ENGINE_BATCH_TOKENS = 32_768
@@ -48,15 +48,18 @@ def train_rl(
     claim(out, run_record(recipe), resume)
     trainer = make_trainer(recipe, checkpoint_folder(recipe.model), where, Corpora(data))
     trainer.run(out, on_step=on_step)
-    finish(recipe, trainer.learner.model, out)
+    finish(recipe, out)
     return out
 
 
-def finish(recipe: RlRecipe, model: Qwen2ForCausalLM, out: Path) -> None:
-    """Make `out` a checkpoint of the trained model."""
+def finish(recipe: RlRecipe, out: Path) -> None:
+    """Make `out`, which holds the last step's state, a checkpoint of the trained model."""
+    folder = checkpoint_folder(recipe.model)
+    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    load_weights(out, model)
     save_checkpoint(model, out)
     for name in TOKENIZER_FILES:
-        shutil.copyfile(checkpoint_folder(recipe.model) / name, out / name)
+        shutil.copyfile(folder / name, out / name)
 
 
 def make_trainer(recipe: RlRecipe, folder: Path, where: torch.device, corpora: Corpora) -> Trainer:

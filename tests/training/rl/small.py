@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from training.rl.learner.packing import Conversation
+from training.rl.learner.protocol import Conversation
 from training.rl.loss import LossSettings
 from training.rl.recipe import RlRecipe, TaskShare, Validation
 

@@ -35,7 +35,7 @@ SHAPE_OF_HALF_A_BILLION = {
 def test_a_bigger_model_trains_a_step(
     device: str, layers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.rl.judge.outcome_reward", by_chance)
+    monkeypatch.setattr("training.rl.rewards.outcome_reward", by_chance)
     folder = write_tiny_checkpoint(
         tmp_path / "bigger", num_hidden_layers=layers, **SHAPE_OF_HALF_A_BILLION
     )

@@ -12,7 +12,8 @@ from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
 from tests.training.rl.small import groups_of, plain_logprobs, small_model, small_recipe
-from training.rl.learner.learner import Groups, Learner, adamw
+from training.rl.learner.learner import Learner, adamw
+from training.rl.learner.protocol import Groups
 from training.rl.loss import LossSettings
 from training.rl.recipe import RlRecipe, Stage
 

@@ -37,7 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _rewards_and_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Random weights earn nothing by themselves, so nothing would be learned."""
-    monkeypatch.setattr("training.rl.judge.outcome_reward", by_chance)
     monkeypatch.setattr("training.rl.rewards.outcome_reward", by_chance)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -148,7 +147,7 @@ def test_dynamic_sampling_asks_further_questions(
         return next(draws) if sample.index % 2 else 0.0
 
     draws = iter(range(1000))
-    monkeypatch.setattr("training.rl.judge.outcome_reward", varied)
+    monkeypatch.setattr("training.rl.rewards.outcome_reward", varied)
     recipe = tiny_recipe(folder, dynamic_sampling=True, max_refills=2)
     # Questions 0 and 1; 2 in place of 0; 3 in place of 2.
     metrics = trainer_of(recipe).step(0)
@@ -158,7 +157,7 @@ def test_dynamic_sampling_asks_further_questions(
 def test_a_step_without_anything_to_learn_changes_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.rl.judge.outcome_reward", lambda *_: 1.0)
+    monkeypatch.setattr("training.rl.rewards.outcome_reward", lambda *_: 1.0)
     trainer = trainer_of(tiny_recipe(folder, dynamic_sampling=True, max_refills=1))
     before = {k: v.clone() for k, v in trainer.learner.model.state_dict().items()}
     metrics = trainer.step(0)

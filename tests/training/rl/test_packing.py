@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tests.training.rl.small import flat, groups_of
-from training.rl.learner.packing import Conversation, MicroBatch, Packed, pack
+from training.rl.learner.packing import MicroBatch, Packed, pack
+from training.rl.learner.protocol import Conversation
 
 
 def marked(conversations: list[Conversation]) -> list[Conversation]:

@@ -8,9 +8,10 @@ from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
 from tests.training.rl.small import flat, groups_of, plain_logprobs, small_model
-from training.rl import policy
-from training.rl.learner.packing import Conversation, pack
+from training.rl.learner import policy
+from training.rl.learner.packing import pack
 from training.rl.learner.policy import ATTENTION, score_replies
+from training.rl.learner.protocol import Conversation
 
 CONVERSATIONS = flat(groups_of(2))
 

@@ -19,10 +19,11 @@ from transformers import Qwen2ForCausalLM
 
 from core.types import Sampling
 from tests.training.rl.small import flat, groups_of, small_model, small_recipe
-from training.rl import policy
 from training.rl.engines.engine import Generated, Request
-from training.rl.learner.learner import Groups, Learner, World
+from training.rl.learner import policy
+from training.rl.learner.learner import Learner, World
 from training.rl.learner.packing import pack
+from training.rl.learner.protocol import Groups
 from training.rl.learner.sharded import (
     SharedEngine,
     load_sharded_state,

@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
-from training.rl.learner.packing import Conversation, MicroBatch, Packed, pack
+from training.rl.learner.packing import MicroBatch, Packed, pack
 from training.rl.learner.policy import ATTENTION, score_replies
+from training.rl.learner.protocol import Groups
 from training.rl.loss import LossStats, k3, policy_loss
 from training.rl.recipe import RlRecipe
-
-Groups = Sequence[Sequence[Conversation]]
+from training.state import load_state, save_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,9 @@ class World:
 
 
 class Learner:
-    """Holds the policy, its optimizer and the frozen reference (None: no KL). Where beta is 0
-    a reference serves for the KL metric alone, on the first micro-batch of an update."""
+    """A RolloutLearner: holds the policy, its optimizer and the frozen reference (None: no KL).
+    Where beta is 0 a reference serves for the KL metric alone, on the first micro-batch of an
+    update."""
 
     def __init__(
         self,
@@ -113,6 +115,18 @@ class Learner:
             "update_seconds": seconds,
         }
         return metrics
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See RolloutLearner."""
+        yield from self.model.named_parameters()
+
+    def load(self, out: Path) -> int:
+        """See RolloutLearner."""
+        return load_state(out, self.model, self.optimizer)
+
+    def save(self, out: Path, step: int) -> None:
+        """See RolloutLearner."""
+        save_state(out, self.model, self.optimizer, step)
 
     def _pack(self, groups: Groups) -> Packed:
         recipe = self.recipe

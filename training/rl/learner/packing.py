@@ -20,21 +20,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from training.rl.learner.protocol import Conversation, Ids
+
 PADDING_SEGMENT = -1
 MOST_PADDING = 0.04
 """A micro-batch takes another row only while no more of it than this is padding."""
-
-Ids = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """A turn to learn from. One advantage and one old logprob a reply token."""
-
-    prompt: Ids
-    reply: Ids
-    advantages: tuple[float, ...]
-    old_logprobs: tuple[float, ...]
 
 
 @dataclass(slots=True)

@@ -54,7 +54,7 @@ from training.rl.agent import make_agent
 from training.rl.engines.engine import Generated, Request, RolloutEngine
 from training.rl.learner.learner import Learner, World
 from training.rl.learner.policy import scores
-from training.rl.loop import Metrics, Trainer
+from training.rl.loop import Trainer
 from training.rl.recipe import RlRecipe
 from training.rl.run import load_models, make_engine
 from training.state import ADAMW_STATE, STATE_FILE, OnStep, state_tensors, write_state
@@ -97,12 +97,13 @@ def train_rank(
     shard(policy, mesh, recipe.precision)
     if reference is not None:
         shard(reference, mesh, "float32")  # as it is: already in the precision it computes in
-    trainer = RankTrainer(
+    trainer = Trainer(
         recipe=recipe,
-        learner=Learner(policy, reference, recipe, world=world),
+        learner=ShardedLearner(policy, reference, recipe, world=world),
         engine=engine,
         method=make_agent(recipe, tokenizer),
         corpora=corpora,
+        writes=world.rank == 0,
     )
     trainer.run(out, on_step=on_step)
 
@@ -199,28 +200,16 @@ def shares(requests: Sequence[Request], count: int) -> list[list[Request]]:
     return parts
 
 
-class RankTrainer(Trainer):
-    """The loop on one of several ranks: rank 0 alone writes, all come to the same."""
-
-    __slots__ = ()
+class ShardedLearner(Learner):
+    """One rank's part of a learner. All ranks must call together."""
 
     def load(self, out: Path) -> int:
-        """See Trainer."""
-        learner = self.learner
-        step = load_sharded_state(out, learner.model, learner.optimizer)
-        if learner.world.rank == 0:
-            self.drop_metrics(out, step)
-        return step
+        """See RolloutLearner."""
+        return load_sharded_state(out, self.model, self.optimizer)
 
     def save(self, out: Path, step: int) -> None:
-        """See Trainer."""
-        learner = self.learner
-        save_sharded_state(out, learner.model, learner.optimizer, step, learner.world)
-
-    def tell(self, out: Path, step: int, metrics: Metrics, on_step: OnStep | None) -> None:
-        """See Trainer."""
-        if self.learner.world.rank == 0:
-            Trainer.tell(self, out, step, metrics, on_step)
+        """See RolloutLearner."""
+        save_sharded_state(out, self.model, self.optimizer, step, self.world)
 
 
 def save_sharded_state(

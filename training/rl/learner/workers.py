@@ -27,7 +27,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from transformers import Qwen2ForCausalLM
 
 from core.errors import HarnessError, UsageError
 from serving.app import LOOPBACK, PORT_NAMES, head_environment
@@ -39,7 +38,7 @@ from training.rl.agent import check_names, run_record, with_whole_paths
 from training.rl.loop import METRICS_FILE
 from training.rl.recipe import RlRecipe, recipe_json
 from training.rl.run import checkpoint_folder, finish
-from training.state import OnStep, claim, load_weights
+from training.state import OnStep, claim
 
 RAY_TRAIN_FOLDER = "ray_train"
 """Of a run's folder, while it lasts: what Ray Train notes there about its workers."""
@@ -89,9 +88,7 @@ def train_sharded(
     with _ray(workers) as meeting, _followed(out / METRICS_FILE, on_step):
         _fit(job, out, workers.count, backend, meeting)
     shutil.rmtree(out / RAY_TRAIN_FOLDER, ignore_errors=True)
-    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    load_weights(out, model)
-    finish(recipe, model, out)
+    finish(recipe, out)
     return out
 
 
