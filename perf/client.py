@@ -12,7 +12,7 @@ Printed, all from one run:
 * How late the event loop wakes a timer while samples of 3.5M tokens stream and while the bare loop
   posts, 99.9th percentiles.
 
-CPU times, so that other work on the machine shows little. Ends with code 1 beyond a limit.
+CPU times; other work still shows in them, through the caches. Ends with code 1 beyond a limit.
 """
 
 from __future__ import annotations
@@ -296,16 +296,13 @@ def _prompts(tokenizer: Tokenizer, sample: Sample, chunk_tokens: int) -> list[st
 def _bodies(arguments: argparse.Namespace) -> list[bytes]:
     tokenizer = Tokenizer.load(arguments.tokenizer)
     sample = _sample(tokenizer, arguments.chunks * arguments.chunk_tokens)
+    prompts = _prompts(tokenizer, sample, arguments.chunk_tokens)
+    rest: Any = {"max_tokens": 1024, "plain_openai": False, "with_ids": False}
     return [
         request_body(
-            "m",
-            tokenizer.render_chat([Message("user", content)]),
-            max_tokens=1024,
-            sampling=Sampling(seed=1),
-            plain_openai=False,
-            with_ids=False,
+            "m", tokenizer.render_chat([Message("user", text)]), sampling=Sampling(seed=1), **rest
         )
-        for content in _prompts(tokenizer, sample, arguments.chunk_tokens)
+        for text in prompts
     ]
 
 
