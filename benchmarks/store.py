@@ -18,10 +18,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,9 @@ FROM turn JOIN cell ON cell.id = turn.cell
 LEFT JOIN sample ON sample.cell = turn.cell AND sample.idx = turn.idx
 ORDER BY turn.cell, turn.idx, turn.turn
 """
+
+_NO_MORE: tuple[tuple[float, float], dict[str, dict[str, float]]] = ((math.inf, math.inf), {})
+"""Behind the last score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,17 +348,25 @@ class Store:
     def sample_rows(self) -> Iterator[dict[str, Any]]:
         """One row a finished sample. `scores` is {profile: {metric: value}}; `cut_turns` counts
         replies that the token budget cut; `evidence` is [{text, tokens: [start, end), depth}]."""
-        query = "SELECT profile, metric, value FROM score WHERE cell = ? AND idx = ?"
+        found = self._scores()
+        key, scores = next(found, _NO_MORE)
         for row in self._rows(SAMPLE_ROWS):
-            scores: dict[str, dict[str, float]] = {}
-            with self._guarded():
-                for profile, metric, value in self._db.execute(
-                    query, (row.pop("cell"), row["index"])
-                ):
-                    scores.setdefault(profile, {})[metric] = value
+            place = row.pop("cell"), row["index"]
+            while key < place:
+                key, scores = next(found, _NO_MORE)
             for name in ("golds", "counts", "meta", "evidence"):
                 row[name] = json.loads(row[name])
-            yield row | {"scores": scores}
+            yield row | {"scores": scores if key == place else {}}
+
+    def _scores(self) -> Iterator[tuple[tuple[float, float], dict[str, dict[str, float]]]]:
+        """((cell, index), its scores), in the order of `sample_rows`."""
+        query = "SELECT cell, idx, profile, metric, value FROM score ORDER BY cell, idx"
+        with self._guarded():
+            for key, group in groupby(self._db.execute(query), key=lambda row: row[:2]):
+                scores: dict[str, dict[str, float]] = {}
+                for _, _, profile, metric, value in group:
+                    scores.setdefault(profile, {})[metric] = value
+                yield key, scores
 
     def squared_tokens(self) -> dict[tuple[int, int], int]:
         """(cell, index) -> the squares of its turns' tokens, prompt and reply, added up: what

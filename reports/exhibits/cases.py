@@ -49,14 +49,14 @@ def _case(
 
 
 def _chosen(material: Material, run: RunData, fits: Callable[[Rollout], bool]) -> Rollout | None:
-    """The sample that the user named, else the one with most evidence that was answered right,
-    the first of equals.
+    """The sample that the user named, else one that was answered right, with several pieces of
+    evidence and turns if there is such a one, the first of equals.
 
     Raises:
         UsageError: a sample is named and not there.
     """
     wanted = material.sampled
-    best: tuple[tuple[bool, int], Rollout] | None = None
+    best: tuple[tuple[bool, int, int], Rollout] | None = None
     for one in rollouts(material):
         named = (
             wanted.task in (None, one.cell.task)
@@ -66,7 +66,7 @@ def _chosen(material: Material, run: RunData, fits: Callable[[Rollout], bool]) -
         if not (named and run.is_agent(one.series) and fits(one)):
             continue
         right = one.row["scores"].get("strict", {}).get("sub_em", 0.0) == 1.0
-        rank = (right, min(len(one.row.get("evidence") or ()), 2))
+        rank = (right, min(len(one.row.get("evidence") or ()), 2), min(one.row["turns"], 4))
         if best is None or rank > best[0]:
             best = rank, one
     asked = {"task": wanted.task, "length": wanted.length, "number": wanted.index}

@@ -8,7 +8,7 @@ well, since a failed one stopped somewhere on the way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reports.labels import Look, MethodLook, Series, look_of, looks, methods_of
@@ -117,6 +117,13 @@ class RunData:
     cells: tuple[CellStats, ...]
     errors: tuple[RunError, ...]
     traces: tuple[Trace, ...]
+    _by_place: Mapping[tuple[str, Series, int], CellStats] = field(
+        init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        places = {(cell.task, cell.series, cell.length): cell for cell in self.cells}
+        object.__setattr__(self, "_by_place", places)
 
     @property
     def tasks(self) -> list[str]:
@@ -219,8 +226,7 @@ class RunData:
 
     def find(self, task: str, series: Series, length: int) -> CellStats | None:
         """The cell, None if the suite has none there."""
-        matches = (c for c in self.cells if c.task == task and c.series == series)
-        return next((cell for cell in matches if cell.length == length), None)
+        return self._by_place.get((task, series, length))
 
     def line(self, task: str | None, series: Series, profile: str) -> list[Point]:
         """The points of a series, lengths ascending; `task` None averages over `mean_tasks`.

@@ -13,7 +13,7 @@ from matplotlib.patches import FancyBboxPatch
 from reports.exhibits.drawing.page import DPI, WIDTH_IN
 from reports.figures.style import GREY, INK
 
-LINE_IN, CHARS, MOST_LINES = 0.135, 112, 14
+LINE_IN, CHARS, MOST_LINES = 0.135, 120, 14
 EVIDENCE, PLAIN = "#e4f3ea", "#f3f4f6"
 
 

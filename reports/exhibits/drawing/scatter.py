@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -18,6 +19,9 @@ COSTS = {
     "tokens": "tokens a sample",
 }
 
+BESIDE = ((0, 5, "center"), (0, -11, "center"), (6, -2, "left"), (-6, -2, "right"))
+"""Where the label of a length stands, by the place of the series: points of two may meet."""
+
 Points = Sequence[Mapping[str, float]]
 
 
@@ -28,8 +32,9 @@ def frontier_figure(name: str, lines: Mapping[Look, Points], below: Sequence[str
     for ax, (cost, label) in zip(axes, COSTS.items(), strict=True):
         dress(ax, "")
         known = [p[cost] for points in lines.values() for p in points if p[cost] == p[cost]]
-        for look, points in lines.items():
-            _line(ax, look, [p for p in points if p[cost] == p[cost]], cost)
+        for place, (look, points) in enumerate(lines.items()):
+            shown = [p for p in points if p[cost] == p[cost]]
+            _line(ax, look, shown, cost, BESIDE[place % len(BESIDE)])
         ax.set_xlabel(label)
         if known:
             _scale(ax, known, cost)
@@ -58,7 +63,8 @@ def frontier_figure(name: str, lines: Mapping[Look, Points], below: Sequence[str
     return figure
 
 
-def _line(ax: Axes, look: Look, points: Points, cost: str) -> None:
+def _line(ax: Axes, look: Look, points: Points, cost: str, beside: tuple[int, int, str]) -> None:
+    across, up, side = beside
     if not points:
         return
     ax.plot(
@@ -68,15 +74,16 @@ def _line(ax: Axes, look: Look, points: Points, cost: str) -> None:
     for point in {points[0]["length"]: points[0], points[-1]["length"]: points[-1]}.values():
         ax.annotate(
             length_label(round(point["length"])), (point[cost], point["accuracy"]),
-            xytext=(0, 5), textcoords="offset points", fontsize=6.5, color=look.colour,
-            ha="center",
+            xytext=(across, up), textcoords="offset points", fontsize=6.5, color=look.colour,
+            ha=side,
         )  # fmt: skip
 
 
 def _scale(ax: Axes, known: Sequence[float], cost: str) -> None:
     ax.set_xscale("log")
     ax.set_xlim(min(known) / 1.6, max(known) * 1.6)
-    ax.xaxis.set_major_locator(LogLocator(numticks=6))
+    decades = math.log10(max(known) / min(known))
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if decades < 2 else (1.0,), numticks=8))
     ax.xaxis.set_minor_locator(NullLocator())
-    if cost != "flops":
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+    shown = (lambda value, _: f"{value:.0e}") if cost == "flops" else (lambda v, _: compact(v))
+    ax.xaxis.set_major_formatter(FuncFormatter(shown))

@@ -110,6 +110,8 @@ def _exit_shares(title: str, task: str, material: Material) -> Drawn | None:
     if not shares:
         return None
     tasks = ", ".join(sorted({one.cell.task for one in meant or found}))
+    if not meant:  # of other tasks, which the paper does not show
+        title = f"After {title.partition(', evidence')[0]}"
     below = [
         f"Samples of {tasks}. Exact: the reading ended at the chunk with the last evidence; late: "
         "after it, or the gate never closed."
@@ -203,6 +205,9 @@ def _by_speed(number: int, task: str) -> Exhibit:
             again = {row for row in accuracy.rows if row.series is not None} & own
             own |= {row for row in accuracy.rows if row.series is not None}
             keep = tuple(row for row in accuracy.rows if row not in again)
+            shown = {row for row in keep if any(place[0] == row.name for place in accuracy.ours)}
+            if shown and all(row.series is not None for row in shown):
+                accuracy = replace(accuracy, title="Models of the run")
             pairs.append((_only(accuracy, keep), _only(seconds, keep)))
         figure = speed_heatmap(title, pairs)
         grids = tuple(grid for pair in pairs for grid in pair if grid.ours)
