@@ -1,4 +1,4 @@
-"""`run.py train clean`: training questions that are not answered without their context."""
+"""`run.py train clean`: questions that are not answered without their context."""
 
 from __future__ import annotations
 
@@ -25,10 +25,16 @@ def add_clean(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Adds `train clean`."""
     add = kinds.add_parser(
         "clean",
-        help="drop training questions that models answer without the context",
-        description="Asks each model HotpotQA's first 80,000 training questions without any "
-        "context, at most twice each, and writes the numbers of those that none answered. "
-        "Stop it at any time: the same command goes on.",
+        help="drop questions that models answer without the context",
+        description="Asks each model HotpotQA's first 80,000 training questions, or those of its "
+        "dev file, without any context, at most twice each, and writes the numbers of those that "
+        "none answered. Stop it at any time: the same command goes on.",
+    )
+    add.add_argument(
+        "--split",
+        choices=("train", "dev"),
+        default="train",
+        help="dev: the test questions, whose first 128 kept ones are asked (default: train)",
     )
     add.add_argument("--data", type=Path, required=True, metavar="DIR", help="holds HotpotQA")
     add.add_argument("--models", required=True, metavar="A,B", help="names from `run.py models`")
@@ -37,7 +43,8 @@ def add_clean(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         type=Path,
         required=True,
         metavar="FILE.json",
-        help="what ruler_hqa_train@questions=FILE.json reads from the data folder",
+        help="what ruler_hqa_train@questions=FILE.json reads from the data folder; for dev, "
+        "ruler_hqa_kept reads hotpot_dev_kept.json there",
     )
     add.add_argument("--endpoint", metavar="URL", help="a server that offers the models")
     add.add_argument("--api-key-env", default="OPENAI_API_KEY", metavar="NAME", help="its key's")
@@ -54,7 +61,8 @@ def clean(arguments: argparse.Namespace) -> int:
     models = [name.strip() for name in arguments.models.split(",") if name.strip()]
     if not models:
         raise UsageError("--models: expected names with commas between")
-    pool = Corpora(arguments.data).hotpotqa_train()
+    corpora = Corpora(arguments.data)
+    pool = corpora.hotpotqa_train() if arguments.split == "train" else corpora.hotpotqa()
     with Verdicts.open(out.with_suffix(".verdicts.jsonl"), pool.fingerprint) as verdicts:
         # One model after another: each has the whole machine.
         for name in models:

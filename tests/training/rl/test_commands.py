@@ -170,11 +170,23 @@ class FakeClient:
         return Turn(tag, tuple(messages), reply, "stop", 1, 1, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("split", "file"),
+    [
+        ([], "hotpot_train_v1.1.json"),
+        (["--split", "dev"], "hotpot_dev_distractor_v1.json"),
+    ],
+    ids=["train", "dev"],
+)
 def test_cleaning_counts_by_model_and_writes_what_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    split: list[str],
+    file: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     items = [{**hotpot_item(n), "question": f"Q{n}?", "answer": "Belmont"} for n in range(4)]
-    (tmp_path / "hotpot_train_v1.1.json").write_text(json.dumps(items))
+    (tmp_path / file).write_text(json.dumps(items))
 
     @contextmanager
     def served(name: str, arguments: Namespace) -> Iterator[FakeClient]:
@@ -183,7 +195,7 @@ def test_cleaning_counts_by_model_and_writes_what_is_kept(
     monkeypatch.setattr("commands.train.clean._client", served)
     out = tmp_path / "kept.json"
     words = ["--data", str(tmp_path), "--models", "a, b", "--out", str(out)]
-    assert run.main(["train", "clean", *words]) == 0
+    assert run.main(["train", "clean", *split, *words]) == 0
     assert json.loads(out.read_text())["kept"] == [0, 2]
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert printed == [

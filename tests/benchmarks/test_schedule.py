@@ -1,0 +1,53 @@
+"""The simulated schedules, on work whose makespans are known."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf.schedule import Chain, Work, bound, by_cell, ours, shared, simulate
+
+
+def work(chains: list[Chain], most: int = 1, loading_s: float = 0.0, gpus: int = 1) -> Work:
+    """A second a turn, whatever else the replica has in work."""
+    return Work("m", tuple(chains), lambda chain, n: 1.0, most, loading_s, gpus)
+
+
+def chain(turns: int, cell: int = 0) -> Chain:
+    return Chain(cell, turns, 100.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "most", "seconds"), [(1, 1, 12), (2, 1, 6), (1, 3, 4), (4, 1, 4)]
+)
+def test_alike_samples_fill_the_places(replicas: int, most: int, seconds: int) -> None:
+    # Six samples of two turns: three, one and a half or one round of all places.
+    rounds = simulate([chain(2)] * 6, work([chain(2)] * 6, most), replicas)
+    assert rounds == pytest.approx(seconds)
+
+
+def test_a_replica_in_which_more_runs_is_slower() -> None:
+    slower = Work("m", (), lambda one, n: float(n), 2, 0.0, 1)
+    # Two share it for 2 x 3 s; then the longer has 2 of its turns left for itself.
+    assert simulate([chain(5), chain(3)], slower, 1) == pytest.approx(2 * 3 + 2)
+
+
+def test_a_long_sample_at_the_end_of_each_cell_costs_the_published_order_most() -> None:
+    chains = [one for cell in range(4) for one in ([chain(2, cell)] * 4 + [chain(10, cell)])]
+    one = work(chains)
+    least, best, published = bound([one], 2), ours([one], 2), by_cell([one], 2)
+    assert least == pytest.approx((4 * 4 * 2 + 4 * 10) / 2)
+    assert best == pytest.approx(least)
+    assert published > 1.3 * best
+
+
+def test_models_that_fit_run_side_by_side_by_their_work() -> None:
+    big, small = work([chain(3)] * 12, loading_s=5), work([chain(3)] * 4, loading_s=5)
+    assert shared([big, small], 4) == [3, 1]
+    assert ours([big, small], 4) == pytest.approx(5 + 12)
+    assert by_cell([big, small], 4) == pytest.approx(5 + 9 + 5 + 3)
+    assert bound([big, small], 4) == pytest.approx(5 + 12)
+
+
+def test_models_that_do_not_fit_come_one_after_another() -> None:
+    two = [work([chain(2)] * 2, loading_s=5, gpus=2)] * 2
+    assert ours(two, 2) == bound(two, 2) == pytest.approx(2 * (5 + 4))
