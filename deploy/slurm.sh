@@ -24,7 +24,8 @@ cd "${SLURM_SUBMIT_DIR:?not under Slurm: submit it with sbatch}"
 . .venv/bin/activate
 
 nodes=${SLURM_JOB_NUM_NODES:?}
-head=$(scontrol show hostnames "${SLURM_JOB_NODELIST:?}" | head -n 1)
+mapfile -t hosts < <(scontrol show hostnames "${SLURM_JOB_NODELIST:?}")
+head=${hosts[0]:?scontrol names no host}
 port=$((20000 + SLURM_JOB_ID % 10000))  # two jobs may share a node's network
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
 RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')
