@@ -90,7 +90,9 @@ class StateFile:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._write("done" if error is None else f"{type(error).__name__}: {error}".rstrip(": "))
+        stopped = isinstance(error, KeyboardInterrupt)
+        why = "stopped, to be gone on with" if stopped else f"{type(error).__name__}: {error}"
+        self._write("done" if error is None else why)
 
     def _write_on(self) -> None:
         while not self._stop.wait(PERIOD_S):
