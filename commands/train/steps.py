@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Mapping
 
+from reports.labels import compact
+
 
 class StepLines:
     """Prints the steps of one run. Called as `training.state.OnStep` is."""
@@ -75,4 +77,4 @@ def _by_task(metrics: Mapping[str, float], metric: str) -> str:
 
 
 def _rate(metrics: Mapping[str, float], what: str) -> str:
-    return f"{metrics[f'{what}_tokens'] / max(metrics[f'{what}_seconds'], 1e-9):,.0f}"
+    return compact(metrics[f"{what}_tokens"] / max(metrics[f"{what}_seconds"], 1e-9))
