@@ -14,6 +14,7 @@ from core.files import file_hash
 from core.tokens import Tokenizer
 from tests.benchmarks.test_kill import ReaderServer
 from tests.benchmarks.test_kill import server as server
+from tests.conftest import ROOT
 
 MY_AGENT = Path(__file__).with_name("my_agent.py")
 
@@ -98,3 +99,11 @@ def test_a_run_is_not_gone_on_with_after_ones_own_file_changed(
     models.write_text(models.read_text() + "# a word more\n")
     assert run.main(command) == 2
     assert str(models) in capsys.readouterr().err
+
+
+def test_readme_prints_this_agent() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    printed = readme.partition("```python\n")[2].partition("```")[0]
+    agent = MY_AGENT.read_text(encoding="utf-8")
+    assert printed == agent
+    assert len(agent.splitlines()) < 30
