@@ -63,7 +63,6 @@ def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
         started = Pool(
             *entries,
             log_dir=run_dir / "logs",
-            work=work,
             ray_address=options.ray_address,
             deadline_s=options.deadline_s,
         )
@@ -86,7 +85,7 @@ def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
                 started.retire(model.served_as)
 
         try:
-            started.start()
+            started.start(work)
             yield Serving(answers, started.health)
         finally:
             started.stop()

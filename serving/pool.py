@@ -62,18 +62,17 @@ class ModelState:
 class Pool:
     """A context manager: on entry the models are ready, on exit nothing of the pool is left.
 
-    Several models run side by side as far as they fit, with replicas shared out by their `work`;
-    the others wait until one of these is retired. `port` None takes a free one. `ray_address`
-    joins a running Ray cluster, which is left running. All output goes to `log_dir`; `report`
-    gets one line a state. `weights_folder` lets `load_weights` put new weights into the replicas
-    (training, one model); without it nothing can. Threads may wait for models of their own.
+    Several models run side by side as far as they fit; the others wait until one of these is
+    retired. `port` None takes a free one. `ray_address` joins a running Ray cluster, which is left
+    running. All output goes to `log_dir`; `report` gets one line a state. `weights_folder` lets
+    `load_weights` put new weights into the replicas (training, one model); without it nothing
+    can. Threads may wait for models of their own.
     """
 
     def __init__(
         self,
         *entries: ModelEntry,
         log_dir: Path,
-        work: Mapping[str, float] | None = None,
         port: int | None = None,
         ray_address: str | None = None,
         deadline_s: float = DEADLINE_S,
@@ -82,7 +81,6 @@ class Pool:
     ) -> None:
         self.entries = entries
         self.log_file = log_dir.resolve() / "pool.log"
-        self._work = dict(work or {})
         self._port = port
         self._ray_address = ray_address
         self._deadline_s = deadline_s
@@ -99,8 +97,9 @@ class Pool:
 
     # -- life --------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Starts the pool's process and returns at once; `wait` waits for a model.
+    def start(self, work: Mapping[str, float] | None = None) -> None:
+        """Starts the pool's process and returns at once; `wait` waits for a model. Replicas are
+        shared out by `work`, a model's share of it (None: alike).
 
         Raises:
             UsageError: `port` is taken.
@@ -114,7 +113,7 @@ class Pool:
         self._folder = new_folder()
         spec = ServerSpec(
             entries=self.entries,
-            work=self._work,
+            work=dict(work or {}),
             port=self._port or free_ports(1)[0],
             ray_address=self._ray_address,
             folder=self._folder,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.shapes import SHAPES
+from core.arithmetic.shapes import SHAPES
 from serving.app import engine_arguments
 from serving.catalogue import ModelEntry, load_catalogue
 from serving.placement import Layout, Node, bundles, plan_layout

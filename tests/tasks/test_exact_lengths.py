@@ -21,7 +21,7 @@ from tasks.corpora.read import Corpora, Essays, Pool, Question, Words
 from tasks.haystack.measure import meter
 from tasks.questions.documents import DocumentQuestions
 from tasks.questions.drawn_documents import MOST_PASSED_OVER, Drawing
-from tasks.registry import TASKS
+from tasks.registry import find_task
 from tasks.ruler.niah import Niah
 from tasks.task import Coordinates, Materials, sample_rng
 from tests.conftest import SHARED
@@ -32,26 +32,26 @@ SEED = 5
 DOCUMENT_TASKS = [
     name
     for name in BY_TOKENS
-    if isinstance(task := TASKS[name], DocumentQuestions) and task.documents is None
+    if isinstance(task := find_task(name), DocumentQuestions) and task.documents is None
 ]
 
 
 def make(
     name: str, index: int, length: int, tokenizer: Tokenizer, corpora: Corpora, seed: int = SEED
 ) -> Sample:
-    return TASKS[name].sample(Coordinates(index, length, seed), Materials(tokenizer, corpora))
+    return find_task(name).sample(Coordinates(index, length, seed), Materials(tokenizer, corpora))
 
 
 def room_left(sample: Sample, length: int, tokenizer: Tokenizer) -> int:
     """Tokens that the sample falls short of its length; the whole prompt is tokenized."""
     tokens = len(tokenizer.encode(whole_prompt(sample)))
     assert tokens == sizes(sample).prompt_tokens
-    return length - TASKS[sample.task].generation_tokens - tokens
+    return length - find_task(sample.task).generation_tokens - tokens
 
 
 def unit_tokens(sample: Sample, tokenizer: Tokenizer, corpora: Corpora) -> int:
     """The unit that did not fit any more: of which the sample falls short by less."""
-    task, pieces = TASKS[sample.task], sample.problem.context.pieces
+    task, pieces = find_task(sample.task), sample.problem.context.pieces
     if isinstance(task, Niah) and task.haystack == "essay":
         words = corpora.essays().words
         units: Any = sizes(sample).units
@@ -96,7 +96,7 @@ def test_real_samples_fall_short_by_less_than_a_unit(
 def check_filling(sample: Sample, length: int, tokenizer: Tokenizer, corpora: Corpora) -> None:
     """The documents are those that fit, in the order of drawing, until eight did not; and what
     is left over is less than each of those eight."""
-    task: Any = TASKS[sample.task]
+    task: Any = find_task(sample.task)
     left = room_left(sample, length, tokenizer)
     pool = corpora.hotpotqa() if task.corpus == "hotpotqa" else corpora.squad()
     question = pool.questions[sample.index]
@@ -239,7 +239,7 @@ def test_hostile_corpora_are_measured_exactly(
     sample = make(name, 0, length, any_tokenizer, corpora, seed=more)
     tokens = len(any_tokenizer.encode(whole_prompt(sample)))
     assert tokens == sizes(sample).prompt_tokens
-    assert tokens + TASKS[name].generation_tokens <= length
+    assert tokens + find_task(name).generation_tokens <= length
     context = sample.problem.context
     ids = any_tokenizer.encode(context.text().strip())
     chunks = list(context.chunks(any_tokenizer, 97))

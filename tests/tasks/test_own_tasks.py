@@ -82,7 +82,7 @@ def test_an_own_name_that_is_no_task_is_told(own: str) -> None:
     for name, told in (
         (own.replace("TASK", "NUMBER"), "expected an object with all that"),
         (own.replace("TASK", "Secret"), "expected an object with all that"),
-        (own.replace("TASK", "TSK"), "'TSK' is not known; there are"),
+        (own.replace("TASK", "TSK"), "'TSK' is not known; did you mean TASK"),
         (own.replace("my_", "no_"), "there is no file"),
         (f"{own}@colour=red", "setting 'colour' is not known; there are: generation_tokens, word"),
     ):
