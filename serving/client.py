@@ -62,6 +62,10 @@ the event loop must keep turning. What messages know of themselves does not coun
 PROBE_S = 60.0
 """A probe of one token that takes longer was not answered."""
 
+ENGINE_DEAD = "EngineCore encountered an issue"
+"""What vLLM says of an engine that died. In a pool the other replicas still answer a probe, and the
+dead one, which fails at once and so has the least to do, is given retries until it is replaced."""
+
 MOST_WAITS = 50
 """Outages that one request sits through: one that fails whenever the server is back must end."""
 
@@ -370,7 +374,8 @@ class Client:
         if status == 429 or status >= 500:
             said = f"{self._where} answered {status}: {connection.without_key(error_text(text))}"
             after_s = _retry_after_s(response.headers)
-            return Trouble(RequestFailed(said), after_s, waits=status == 429)
+            waits = status == 429 or ENGINE_DEAD in text
+            return Trouble(RequestFailed(said), after_s, waits=waits)
         refused = refusal(
             status,
             text,

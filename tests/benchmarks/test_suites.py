@@ -116,7 +116,7 @@ def test_every_cells_task_method_and_model_resolve(name: str) -> None:
     for task in {cell.task for cell in found} | {*suite.otherwise.values()}:
         assert find_task(task).name == base_of(task)
     for model, method in {(cell.model, cell.method) for cell in found}:
-        entry = models()[model]
+        entry = models()[base_of(model)]
         budget = entry.methods.get(base_of(method), {})
         settings = method_settings(find_method(method), method, budget)
         assert 0 < settings.get("chunk_tokens", 1) < entry.window_tokens  # type: ignore[operator]

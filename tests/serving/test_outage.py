@@ -63,6 +63,17 @@ async def test_an_outage_does_not_use_up_retries() -> None:
         assert (await ask(client)).reply == "Here."
 
 
+async def test_a_dead_replica_beside_a_living_one_uses_up_no_retries() -> None:
+    time = Time()
+    dead = error(500, "EngineCore encountered an issue. See stack trace (above).")
+    # The living one answers every probe; the dead one is given this request until it is replaced.
+    server = ScriptedServer(away_until(time, 120.0, dead), probe=reply(CHAT))
+    async with server.running(), server.client(patience=time.patience(), retries=2) as client:
+        assert (await ask(client)).reply == "Here."
+    assert len(server.asked) > 3
+    assert time.now < 200
+
+
 async def test_a_server_that_is_gone_for_a_minute_is_waited_for() -> None:
     time = Time()
     server = ScriptedServer(reply(CHAT))
@@ -150,7 +161,7 @@ async def test_a_server_that_falls_silent_fails_what_is_on_its_way_and_holds_the
     server = ScriptedServer(answer, probe=answer)
     async with (
         server.running(),
-        server.client(patience=time.patience(), reply_timeout_s=0.05) as client,
+        server.client(patience=time.patience(), reply_timeout_s=0.5) as client,
     ):
         early = [asyncio.create_task(ask(client)) for _ in range(3)]
         with pytest.raises(RequestTimeout):
