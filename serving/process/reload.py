@@ -30,7 +30,7 @@ def change_weights(served: Served, command: WeightsCommand, *, deadline_s: float
         try:
             versions = obey(_handle(served.app), command, timeout_s=deadline_s)
         except (RayActorError, DeploymentUnavailableError):
-            pass
+            pass  # a replica died under the command: counted below, and waited for
         except (RayTaskError, TimeoutError) as error:
             if command.name is not None:  # a file that it refused once, it refuses again
                 raise RequestRejected(last_line(str(error))) from error
