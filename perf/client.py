@@ -48,7 +48,7 @@ from core.rollout import rollout
 from core.tokens import Tokenizer
 from core.types import Message, Sample, Sampling, Turn
 from serving.api.connection import allow_files
-from serving.api.wire import request_body
+from serving.api.wire import Asked, request_body
 from serving.client import Client, ClientOptions
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
@@ -297,13 +297,9 @@ def _bodies(arguments: argparse.Namespace) -> list[bytes]:
     tokenizer = Tokenizer.load(arguments.tokenizer)
     sample = _sample(tokenizer, arguments.chunks * arguments.chunk_tokens)
     prompts = _prompts(tokenizer, sample, arguments.chunk_tokens)
-    rest: Any = {"max_tokens": 1024, "plain_openai": False, "with_ids": False}
-    return [
-        request_body(
-            "m", tokenizer.render_chat([Message("user", text)]), sampling=Sampling(seed=1), **rest
-        )
-        for text in prompts
-    ]
+    asked, sampling = Asked(max_tokens=1024), Sampling(seed=1)
+    ids = [tokenizer.render_chat([Message("user", text)]) for text in prompts]
+    return [request_body("m", one, asked, sampling, plain_openai=False) for one in ids]
 
 
 async def _post(url: str, bodies: Iterator[bytes], concurrency: int) -> None:

@@ -163,8 +163,10 @@ class Client:
         sampling: Sampling,
         tag: str,
         with_ids: bool = False,
+        whole: bool = False,
     ) -> Turn:
-        """One request, one reply. `with_ids` asks for token ids and logprobs too (training).
+        """One request, one reply. `with_ids` asks for token ids and logprobs too (training);
+        `whole` for a reply that does not end before `max_tokens` (measuring; vLLM only).
 
         Raises:
             PromptTooLong: prompt and reply budget exceed the window.
@@ -176,7 +178,8 @@ class Client:
         """
         started = time.perf_counter()
         prompt = await self._prompt(messages)
-        asked = Asked(max_tokens, len(prompt) if isinstance(prompt, list) else None, with_ids)
+        counted = len(prompt) if isinstance(prompt, list) else None
+        asked = Asked(max_tokens, counted, with_ids, whole)
         reply = await self._reply(model, prompt, asked, sampling)
         return Turn(
             tag=tag,
@@ -262,14 +265,7 @@ class Client:
     def _request(
         self, model: str, prompt: Sequence[Message] | list[int], asked: Asked, sampling: Sampling
     ) -> Request:
-        body = request_body(
-            model,
-            prompt,
-            max_tokens=asked.max_tokens,
-            sampling=sampling,
-            plain_openai=self._plain,
-            with_ids=asked.with_ids,
-        )
+        body = request_body(model, prompt, asked, sampling, plain_openai=self._plain)
         path = "/completions" if isinstance(prompt, list) else "/chat/completions"
         return Request("POST", self._url(model, path), body)
 

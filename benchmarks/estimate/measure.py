@@ -1,10 +1,4 @@
-"""Measures how fast a pool of a model is: real memory turns, in two shapes.
-
-    read    replies of one token: the time is the prompts'
-    write   the same kind of turns with the whole reply budget: what is left is the replies'
-
-Every prompt holds another section, so that no cache spares any of it.
-"""
+"""Measures how fast a pool of a model is, by rounds of real memory turns (rounds.py)."""
 
 from __future__ import annotations
 
@@ -12,12 +6,14 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 
 from agents.memagent import NO_MEMORY, UPDATE, MemAgent, MemAgentSettings
 from benchmarks.estimate.rates import Rate, Rates
+from benchmarks.estimate.rounds import Round, measured
 from benchmarks.provenance import provenance
-from core.errors import ServerDied
 from core.methods import method_settings
 from core.tokens import Tokenizer
 from core.types import Message, Sampling, Turn
@@ -31,6 +27,8 @@ from tasks.task import Coordinates, Materials
 LOGS = Path("results") / "rates" / "logs"
 TASK = "niah_multikey_2"
 SAMPLING = Sampling(temperature=1.0, top_p=1.0)
+SECTIONS = 32
+"""Of the haystack that prompts are made of."""
 
 
 def measure_model(
@@ -72,54 +70,39 @@ def measure_model(
 async def _rates(
     client: Client, entry: ModelEntry, tokenizer: Tokenizer, levels: Sequence[int], turns: int
 ) -> list[Rate]:
-    most = max(levels) + sum(2 * turns * level for level in levels)
-    prompts = _prompts(entry, tokenizer, most)
+    prompts = _prompts(entry, tokenizer)
     budget = _settings(entry).reply_tokens
-    rates = []
     async with client:
         await client.check(entry.name)
-        # The first requests pay for what is compiled and allocated once.
-        await _timed(client, entry, prompts, max(levels), max(levels), 1)
+        rates = []
         for level in levels:
-            count = turns * level
-            read_s, read = await _timed(client, entry, prompts, count, level, 1)
-            per_s = sum(turn.prompt_tokens for turn in read) / read_s
-            write_s, written = await _timed(client, entry, prompts, count, level, budget)
-            rest_s = write_s - sum(turn.prompt_tokens for turn in written) / per_s
-            if rest_s <= 0:
-                raise ServerDied(
-                    f"{entry.name}: {count} turns with replies took {write_s:.2f} s, no longer "
-                    "than their prompts alone; something else used the machine, or --turns is "
-                    "too small: measure again"
-                )
-            replies = sum(turn.completion_tokens for turn in written)
-            rates.append(
-                Rate(
-                    in_flight=level,
-                    prompt_tokens_per_s=round(per_s, 1),
-                    reply_tokens_per_s=round(replies / rest_s, 1),
-                )
-            )
-    return rates
+            play = partial(_play, client, entry.name, prompts, level)
+            rates.append(await measured(play, level, turns * level, budget))
+        return rates
 
 
-async def _timed(
+async def _play(
     client: Client,
-    entry: ModelEntry,
+    model: str,
     prompts: Iterator[Message],
-    count: int,
     in_flight: int,
-    max_tokens: int,
-) -> tuple[float, list[Turn]]:
-    """Seconds that `count` turns took with so many in flight, and the turns."""
-    asked = iter([next(prompts) for _ in range(count)])
+    count: int,
+    reply_tokens: int,
+) -> Round:
+    """`count` turns with so many in flight, each reply of exactly so many tokens."""
+    asked = iter(list(islice(prompts, count)))
     turns: list[Turn] = []
 
     async def worker() -> None:
         for message in asked:
             turns.append(
                 await client.turn(
-                    entry.name, [message], max_tokens=max_tokens, sampling=SAMPLING, tag="memory"
+                    model,
+                    [message],
+                    max_tokens=reply_tokens,
+                    sampling=SAMPLING,
+                    tag="memory",
+                    whole=True,
                 )
             )
 
@@ -127,18 +110,23 @@ async def _timed(
     async with asyncio.TaskGroup() as group:
         for _ in range(min(in_flight, count)):
             group.create_task(worker())
-    return time.monotonic() - began, turns
+    seconds = time.monotonic() - began
+    tokens = [(turn.prompt_tokens, turn.completion_tokens) for turn in turns]
+    return Round(seconds, count, sum(p for p, _ in tokens), sum(r for _, r in tokens))
 
 
-def _prompts(entry: ModelEntry, tokenizer: Tokenizer, count: int) -> Iterator[Message]:
-    """Memory turns over a needle haystack, each with another section."""
+def _prompts(entry: ModelEntry, tokenizer: Tokenizer) -> Iterator[Message]:
+    """Memory turns over the sections of a needle haystack, again and again. Each asks under a
+    number of its own, which stands before the section, so that no cache spares reading it."""
     chunk = _settings(entry).chunk_tokens
     sample = find_task(TASK).sample(
-        Coordinates(0, chunk * (count + 2), 1), Materials(tokenizer, Corpora(None))
+        Coordinates(0, chunk * SECTIONS, 1), Materials(tokenizer, Corpora(None))
     )
-    question = sample.problem.question
-    for section in sample.problem.context.chunks(tokenizer, chunk):
-        yield Message("user", UPDATE.format(prompt=question, memory=NO_MEMORY, chunk=section.text))
+    sections = list(sample.problem.context.chunks(tokenizer, chunk))[: SECTIONS - 2]
+    for number, section in enumerate(cycle(sections)):
+        question = f"{sample.problem.question} ({number})"
+        content = UPDATE.format(prompt=question, memory=NO_MEMORY, chunk=section.text)
+        yield Message("user", content, [section.known])
 
 
 def _settings(entry: ModelEntry) -> MemAgentSettings:

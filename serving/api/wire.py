@@ -47,11 +47,13 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a reply is checked against. `prompt_tokens` None: we did not count them."""
+    """What a reply is checked against. `prompt_tokens` None: we did not count them. `whole`: the
+    reply must not end before `max_tokens` (vLLM's ignore_eos)."""
 
     max_tokens: int
     prompt_tokens: int | None = None
     with_ids: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +127,13 @@ class _Models(_Json):
 def request_body(
     model: str,
     prompt: Sequence[Message] | list[int],
-    *,
-    max_tokens: int,
+    asked: Asked,
     sampling: Sampling,
+    *,
     plain_openai: bool,
-    with_ids: bool,
 ) -> bytes:
     """The JSON body: token ids go to /completions, messages to /chat/completions."""
-    body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+    body: dict[str, Any] = {"model": model, "max_tokens": asked.max_tokens}
     as_ids = bool(prompt) and isinstance(prompt[0], int)
     if as_ids:
         body["prompt"] = prompt
@@ -147,7 +148,9 @@ def request_body(
     if not plain_openai:
         for field in EXTRA_FIELDS:
             body[field] = getattr(sampling, field)
-    if with_ids:
+    if asked.whole:
+        body["ignore_eos"] = True
+    if asked.with_ids:
         body["return_token_ids"] = True
         # Zero alternatives: only the sampled token's own logprob.
         body |= {"logprobs": 0} if as_ids else {"logprobs": True, "top_logprobs": 0}

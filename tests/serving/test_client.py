@@ -89,6 +89,15 @@ WITH_IDS = {
 }
 
 
+async def test_a_whole_reply_is_asked_for_where_speed_is_measured() -> None:
+    server = ScriptedServer(reply(COMPLETION))
+    async with server.running(), server.client() as client:
+        rest: Any = {"max_tokens": 7, "sampling": GREEDY, "tag": "memory"}
+        await client.turn("pocket", ASK, whole=True, **rest)
+        await client.turn("pocket", ASK, **rest)
+    assert [asked.body.get("ignore_eos") for asked in server.asked] == [True, None]
+
+
 async def test_with_ids_fills_the_training_fields() -> None:
     server = ScriptedServer(reply(WITH_IDS))
     turn = await server.turn(WordTokenizer(), with_ids=True)
