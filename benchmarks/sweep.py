@@ -27,7 +27,7 @@ from benchmarks.watch.metrics import metrics_at
 from benchmarks.watch.state import Health, StateFile, network_warning
 from core.context import Context
 from core.errors import HarnessError, ServerDied, UsageError
-from core.evidence import Placed, place
+from core.evidence import Placed, placed
 from core.rollout import failed, rollout
 from core.types import Answer, Failure, Method, Problem, Sample
 from serving.client import Client
@@ -267,34 +267,41 @@ class _Run:
 
     async def _one(self, job: Job, ask: Ask) -> Failure | None:
         """Runs, scores and stores one sample; how it failed, if it did."""
-        sample, evidence, unmade = await asyncio.to_thread(self._made, job)
+        sample, unmade = await asyncio.to_thread(self._made, job)
         ending: Answer | Failure
         if unmade:
             ending, scores = unmade, Scores()
         else:
             ending, scores = await self._judged(job, sample, await self._ending(job, sample, ask))
+        evidence: tuple[Placed, ...] = ()
+        try:
+            # After the rollout: a context that the method read is not tokenized once more.
+            evidence = await asyncio.to_thread(
+                placed, sample.problem.context, sample.evidence, self.model.tokenizer
+            )
+        except Exception as error:  # evidence that is nowhere: a defect in a task, as in _made
+            _raise_if_fatal(error)
+            log.exception("the evidence of %s cannot be placed", sample.id)
+            ending, scores = failed(error, "task_crash"), {}
         self.store.finish_sample(job.cell.id, sample, ending, scores, evidence)
         return ending if isinstance(ending, Failure) else None
 
-    def _made(self, job: Job) -> tuple[Sample, tuple[Placed, ...], Failure | None]:
-        """The sample and where its evidence stands; or one without content, and what kept it
-        from being made."""
+    def _made(self, job: Job) -> tuple[Sample, Failure | None]:
+        """The sample; or one without content, and what kept it from being made."""
         cell, tokenizer = job.cell, self.model.tokenizer
         try:
             sample = self.plan.tasks[cell.task].sample(
                 Coordinates(job.index, cell.length, self.plan.seed),
                 Materials(tokenizer, self.plan.corpora),
             )
-            if not sample.evidence:
-                return sample, (), None
-            return sample, place(sample.problem.context, sample.evidence, tokenizer).evidence, None
+            return sample, None
         except Exception as error:  # a defect in a task must cost one sample, not the run
             name = f"{cell.task}/{cell.length}/{job.index}"
             _raise_if_fatal(error)
             log.exception("%s cannot be made", name)
             nothing = Problem(Context([]), "")
             unmade = Sample(name, cell.task, job.index, nothing, (), "any")
-            return unmade, (), failed(error, "task_crash")
+            return unmade, failed(error, "task_crash")
 
     async def _ending(self, job: Job, sample: Sample, ask: Ask) -> Answer | Failure:
         """How the rollout of a sample ends."""

@@ -45,6 +45,7 @@ class Context:
     pieces: Sequence[str]
     separator: str = "\n"
     _offsets: list[int] = field(default_factory=list, repr=False, compare=False)
+    _sizes: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
 
     def text(self) -> str:
         """The whole haystack as one string."""
@@ -66,12 +67,28 @@ class Context:
             taken = min(max(BLOCK_CHARS * taken // (len(block) + 1), 1), 2 * taken)
 
     def tokens(self, tokenizer: Tokenizer) -> Iterator[list[int]]:
-        """Ids of the whole text, a list a block."""
-        return tokenizer.stream(self.blocks())
+        """Ids of the whole text, a list a part (`Tokenizer.parts`). The parts' sizes are kept for
+        `sized_parts`, as far as the reader goes."""
+        sizes: list[int] = []
+        try:
+            for ids in tokenizer.stream(self.blocks()):
+                sizes.append(len(ids))
+                yield ids
+        finally:
+            # In one step at the end: two threads may read the same context.
+            if len(sizes) > len(self._sizes.get(tokenizer.fingerprint, ())):
+                self._sizes[tokenizer.fingerprint] = sizes
+
+    def sized_parts(self, tokenizer: Tokenizer) -> Iterator[tuple[str, int]]:
+        """The text in the parts that are tokenized by themselves, each with its number of tokens.
+        What `tokens` went over before is not tokenized again."""
+        known = self._sizes.get(tokenizer.fingerprint, [])
+        for number, part in enumerate(tokenizer.parts(self.blocks())):
+            yield part, known[number] if number < len(known) else len(tokenizer.encode(part))
 
     def count(self, tokenizer: Tokenizer) -> int:
         """Number of tokens of the whole text."""
-        return sum(map(len, self.tokens(tokenizer)))
+        return sum(size for _, size in self.sized_parts(tokenizer))
 
     def chunks(self, tokenizer: Tokenizer, size: int) -> Iterator[Chunk]:
         """Cuts the whole text's tokens into consecutive chunks of `size` (PROTOCOL 1.1)."""

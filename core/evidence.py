@@ -6,13 +6,14 @@ Three coordinate systems, each with a type of its own:
     TextSpan    characters of the whole text, pieces joined: what people and exports are shown
     TokenSpan   tokens of the stripped text, as an agent's chunks count them: what turns read
 
-`place` finds all of a sample's evidence in one pass over its tokens.
+`placed` finds a sample's evidence in what its tokens spell. After a method read the context, only
+the parts that hold evidence are tokenized again.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core.context import Context
@@ -61,51 +62,68 @@ def chunk_of(span: TokenSpan, chunk_tokens: int) -> int:
 
 
 def place(context: Context, evidence: Sequence[Evidence], tokenizer: Tokenizer) -> Placement:
-    """Finds each piece of evidence among the tokens, in one pass over them as a stream."""
+    """Finds each piece of evidence among the tokens, and counts them."""
+    found = placed(context, evidence, tokenizer)
+    return Placement(found, context.count(tokenizer), context.characters())
+
+
+def placed(
+    context: Context, evidence: Sequence[Evidence], tokenizer: Tokenizer
+) -> tuple[Placed, ...]:
+    """Each piece of evidence, found among the tokens: a stream that ends behind the last piece."""
+    if not evidence:
+        return ()
     spans = [context.locate(one) for one in evidence]
-    characters = context.characters()
-    starts, ends = _in_tokenized_text(context, evidence, tokenizer)
-    tokens_at, tokens = _tokens_at([*starts, *ends], context, tokenizer)
-    placed = tuple(
-        Placed(one, span, TokenSpan(first, last + 1), span.start / max(characters, 1))
+    characters = max(context.characters(), 1)
+    size = _spelled_size(tokenizer)
+    starts, ends = _in_tokenized_text(context, evidence, size)
+    tokens_at = _tokens_at([*starts, *ends], context, tokenizer, size)
+    return tuple(
+        Placed(one, span, TokenSpan(first, last + 1), span.start / characters)
         for one, span, first, last in zip(
             evidence, spans, tokens_at[: len(spans)], tokens_at[len(spans) :], strict=True
         )
     )
-    return Placement(placed, tokens, characters)
+
+
+def _spelled_size(tokenizer: Tokenizer) -> Callable[[str], int]:
+    """Characters that a text's tokens spell: composed ones, if the tokenizer composes."""
+    if tokenizer.decode(tokenizer.encode("e\u0301")) == "\u00e9":
+        return lambda text: len(unicodedata.normalize("NFC", text))
+    return len
 
 
 def _tokens_at(
-    places: Sequence[int], context: Context, tokenizer: Tokenizer
-) -> tuple[list[int], int]:
-    """The token that each character is in, and the number of tokens. Characters are those of the
-    text that the tokens spell; one behind its end is in the last token."""
+    places: Sequence[int], context: Context, tokenizer: Tokenizer, size: Callable[[str], int]
+) -> list[int]:
+    """The token that each character is in. Characters are those of the text that the tokens spell;
+    one behind its end is in the last token."""
     wanted = sorted(zip(places, range(len(places)), strict=True), reverse=True)
     found = [0] * len(places)
     tokens = characters = 0
-    for ids in context.tokens(tokenizer):  # a block's tokens spell whole characters
-        text = tokenizer.decode(ids)
-        while wanted and wanted[-1][0] < characters + len(text):
-            place, number = wanted.pop()
-            target = len(text[: place - characters].encode())
-            found[number] = tokens + _whole_tokens_before(ids, target, tokenizer)
-        characters += len(text)
-        tokens += len(ids)
+    for part, part_tokens in context.sized_parts(tokenizer):
+        if not wanted:
+            break
+        end = characters + size(part)
+        if wanted[-1][0] < end:
+            ids = tokenizer.encode(part)
+            text = tokenizer.decode(ids)  # a part's tokens spell whole characters
+            while wanted and wanted[-1][0] < end:
+                place, number = wanted.pop()
+                target = len(text[: place - characters].encode())
+                found[number] = tokens + _whole_tokens_before(ids, target, tokenizer)
+        characters = end
+        tokens += part_tokens
     for _, number in wanted:  # white space at the end, which the tokens leave out
         found[number] = max(tokens - 1, 0)
-    return found, tokens
+    return found
 
 
 def _in_tokenized_text(
-    context: Context, evidence: Sequence[Evidence], tokenizer: Tokenizer
+    context: Context, evidence: Sequence[Evidence], size: Callable[[str], int]
 ) -> tuple[list[int], list[int]]:
     """First and last character of each piece of evidence in the text that the tokens spell:
     stripped, and composed if the tokenizer does that."""
-    composes = tokenizer.decode(tokenizer.encode("e\u0301")) == "\u00e9"
-
-    def size(text: str) -> int:
-        return len(unicodedata.normalize("NFC", text)) if composes else len(text)
-
     by_piece: dict[int, list[int]] = {}
     for number, one in enumerate(evidence):
         by_piece.setdefault(one.piece, []).append(number)

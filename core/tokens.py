@@ -92,10 +92,14 @@ class Tokenizer:
         return sum(len(ids) for ids in self.stream([text]))
 
     def stream(self, texts: Iterable[str]) -> Iterator[list[int]]:
-        """Yields lists of ids whose concatenation equals `encode("".join(texts))`.
+        """Ids of each of `parts`; their concatenation equals `encode("".join(texts))`."""
+        return map(self.encode, self.parts(texts))
 
-        Blocks are cut where core/cuts.py says. With a tokenizer that fails the probe the text is
-        encoded whole.
+    def parts(self, texts: Iterable[str]) -> Iterator[str]:
+        """The joined texts in parts that can be encoded by themselves, of about BLOCK_CHARS.
+
+        They are cut where core/cuts.py says. With a tokenizer that fails the probe the whole text
+        is one part.
         """
         buffer: list[str] = []
         size = 0
@@ -112,12 +116,12 @@ class Tokenizer:
                     cut = first_cut(joined, start + BLOCK_CHARS)
                 if cut is None:
                     break
-                yield _ids(self._document, joined[start:cut])
+                yield joined[start:cut]
                 start = cut
             buffer = [joined[start:]]
             size = len(joined) - start
         if rest := "".join(buffer):
-            yield _ids(self._document, rest)
+            yield rest
 
     @cached_property
     def splits_at_cuts(self) -> bool:

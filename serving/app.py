@@ -140,9 +140,10 @@ def head_environment(ports: Mapping[str, int], folder: Path, *, direct: bool) ->
         "RAYLLM_ENABLE_WORKER_PROCESS_SETUP_HOOK": "0",
         "RAYLLM_ENABLE_REQUEST_PROMPT_LOGS": "0",
         "PYTHONPATH": str(REPOSITORY),
-        # A busy machine needs longer than Ray's 30 s to start a node, and than Serve's 5 and 10 s
-        # to start a proxy and to hear from it.
+        # A busy machine needs longer than Ray's 20 and 30 s to start a head and a node, and than
+        # Serve's 5 and 10 s to start a proxy and to hear from it.
         "RAY_raylet_start_wait_time_s": "180",
+        "RAY_gcs_server_port_wait_time_s": "180",
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "90",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
     }

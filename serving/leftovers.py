@@ -97,10 +97,13 @@ def _last_lines(file: Path, count: int) -> list[str]:
 
 def _processes_of(folder: Path) -> list[psutil.Process]:
     found = []
-    for process in psutil.process_iter():
-        if process.pid == os.getpid():
+    # Not process_iter: it keeps its objects between calls, and one whose pid has a new process by
+    # now reads the new one's environment and then refuses to kill it.
+    for pid in psutil.pids():
+        if pid == os.getpid():
             continue
         with contextlib.suppress(psutil.Error, OSError):
+            process = psutil.Process(pid)
             if process.environ().get(MARK) == str(folder):
                 found.append(process)
     return found

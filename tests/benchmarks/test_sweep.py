@@ -20,7 +20,7 @@ from benchmarks.sweep import ROUNDS_AGAIN, Answering, Limits, Server, Serving, s
 from core.errors import RequestTimeout, ServerDied, SettingsChanged
 from core.methods import method_settings
 from core.tokens import Tokenizer
-from core.types import Answer, Message, Sample, Sampling, Turn
+from core.types import Answer, Evidence, Message, Sample, Sampling, Turn
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.scoring import ALL, Scorer, Scores
@@ -299,6 +299,23 @@ def test_a_crash_in_one_rollout_costs_one_sample(tokenizer: Tokenizer, tmp_path:
 
     rows = run(plan_of(tokenizer), tmp_path, Reader(crash))
     assert sum((row.errors for row in rows), Counter()) == {"crash": 1}
+
+
+@dataclass(frozen=True)
+class Misplaced:
+    """A task whose evidence stands in a piece that is not there."""
+
+    of: Task
+    scorer: Scorer = ALL
+
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
+        sample = self.of.sample(at, materials)
+        return replace(sample, evidence=(Evidence(10**6, 0, 1, "a"),)) if at.index else sample
+
+
+def test_evidence_that_is_nowhere_costs_its_samples(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    rows = run(plan_of(tokenizer, task=Misplaced(NIAH)), tmp_path, Reader())
+    assert [dict(row.errors) for row in rows] == [{"task_crash": 2}] * 3
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from commands.train.rl import preset_summary
 from commands.train.steps import duration, step_line, validation_line
 from core.types import Message, Sampling, Turn
 from serving.catalogue import find_model
+from tests.conftest import ROOT
 from tests.tasks.conftest import hotpot_item
 from tests.training.rl.tiny import tiny_recipe, write_tiny_checkpoint
 from training.rl.recipe import rl_preset_names
@@ -114,14 +117,17 @@ def test_numbers_are_checked_before_anything_starts(
 def test_a_run_ends_with_a_checkpoint_that_can_be_served_and_plotted(
     workers: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # In a process of its own: Ray reads its settings once, at whichever test asks it first.
     model, out = write_tiny_checkpoint(tmp_path / "model"), tmp_path / "out"
     fields = tiny_recipe(tmp_path / "elsewhere").model_dump(mode="json", exclude_none=True)
     recipe = tmp_path / "mine.toml"
     recipe.write_text("\n".join(f"{key} = {_toml(value)}" for key, value in fields.items()))
     command = ["train", "rl", str(recipe), "--out", str(out), "--device", "cpu"]
     flags = ["--model", str(model), "--steps", "1", "--seed", "5"]
-    assert run.main([*command, *workers, *flags]) == 0
-    printed = capsys.readouterr().out
+    program = [sys.executable, str(ROOT / "run.py")]
+    ran = subprocess.run([*program, *command, *workers, *flags], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    printed = ran.stdout
     assert "step 1/1  reward" in printed
     assert str(out / "curves.png") in printed
     stored = json.loads((out / "recipe.json").read_text())
