@@ -1,0 +1,1 @@
+"""Where each fact of a sample was lost, and what that makes the cause of its failure."""

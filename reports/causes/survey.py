@@ -1,0 +1,114 @@
+"""The causes of a whole run: by cell, and how long stored facts lived.
+
+Samples pass one at a time, so memory is that of the largest sample and of the counts, whatever
+the size of the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.ledger import primary_metrics
+from benchmarks.store import Cell
+from core.types import Turn
+from reports.causes.cause import Cause, Diagnosis, Gate, diagnose
+from reports.labels import Series
+from reports.run.exported import RunSource, key_of, row_key
+from tasks.scoring import SUB_EM
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """A finished sample: its cell, its row of the store, its turns, and where it lost what."""
+
+    cell: Cell
+    row: Mapping[str, Any]
+    turns: tuple[Turn, ...]
+    diagnosis: Diagnosis
+
+
+@dataclass(slots=True)
+class CellCauses:
+    """Why the failures of a cell failed; the causes add up to them. `guessed`: of these, the
+    causes that hang on a guess; `gates`: what GRU-Mem's gates did, by cause."""
+
+    cell: Cell
+    finished: int = 0
+    failures: int = 0
+    causes: Counter[Cause] = field(default_factory=Counter)
+    guessed: Counter[Cause] = field(default_factory=Counter)
+    gates: Counter[tuple[Cause, Gate]] = field(default_factory=Counter)
+
+    @property
+    def series(self) -> Series:
+        """Its method and model."""
+        return Series(self.cell.method, self.cell.model)
+
+    def add(self, diagnosis: Diagnosis) -> None:
+        """Counts a sample."""
+        self.finished += 1
+        if diagnosis.cause is None:
+            return
+        self.failures += 1
+        self.causes[diagnosis.cause] += 1
+        self.guessed[diagnosis.cause] += diagnosis.guessed
+        if diagnosis.gate is not None:
+            self.gates[diagnosis.cause, diagnosis.gate] += 1
+
+
+@dataclass(slots=True)
+class Lifetimes:
+    """Turns that stored facts stayed in the memory -> how many: `lost` of those that were lost,
+    `kept` of those that were still there after the last turn."""
+
+    lost: Counter[int] = field(default_factory=Counter)
+    kept: Counter[int] = field(default_factory=Counter)
+
+    def add(self, diagnosis: Diagnosis) -> None:
+        """Counts the stored facts of a sample, those that were guessed left out."""
+        last = diagnosis.last_memory_turn
+        for line in diagnosis.lifelines:
+            if line.guessed or line.stored_turn is None or last is None:
+                continue
+            if line.turns_lived is None:
+                self.kept[last - line.stored_turn] += 1
+            else:
+                self.lost[line.turns_lived] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a run's failures come from: cells in the order of the plan, lifetimes by (task,
+    series)."""
+
+    cells: tuple[CellCauses, ...]
+    lifetimes: Mapping[tuple[str, Series], Lifetimes]
+
+
+def diagnosed(source: RunSource) -> Iterator[Diagnosed]:
+    """Every finished sample of a run with its diagnosis, in the order of its store.
+
+    Raises:
+        StoreError: a sample that ended well has no score.
+    """
+    cells = {key_of(cell): cell for cell in source.cells()}
+    metrics = primary_metrics(source.settings() or {})
+    for row in source.sample_rows():
+        cell = cells[row_key(row)]
+        turns = tuple(turn for _, turn in source.turns_of(cell.id, row["index"]))
+        metric = metrics.get(cell.task, SUB_EM)
+        yield Diagnosed(cell, row, turns, diagnose(row, turns, metric))
+
+
+def survey(source: RunSource) -> Survey:
+    """Counts the causes of all failures of a run, and how long its stored facts lived."""
+    cells = {cell.id: CellCauses(cell) for cell in source.cells()}
+    lifetimes: dict[tuple[str, Series], Lifetimes] = {}
+    for one in diagnosed(source):
+        counted = cells[one.cell.id]
+        counted.add(one.diagnosis)
+        lifetimes.setdefault((one.cell.task, counted.series), Lifetimes()).add(one.diagnosis)
+    return Survey(tuple(cells.values()), lifetimes)
