@@ -16,7 +16,8 @@ class LedgerRow:
 
     `cut`: samples in which the token budget cut a reply, `cut_turns` those replies. `unparsed`:
     samples that ended well, with no answer marker in the reply. `scores`: profile -> mean of the
-    task's primary metric over `attempted`, failures counting 0.
+    task's primary metric over `attempted`, failures counting 0. `usd`: what an endpoint took for
+    the cell's turns, where its prices were given.
     """
 
     cell: Cell
@@ -27,6 +28,7 @@ class LedgerRow:
     cut_turns: int = 0
     unparsed: int = 0
     scores: dict[str, float] = field(default_factory=dict)
+    usd: float = 0.0
 
     @property
     def owed(self) -> int:
@@ -41,12 +43,16 @@ def ledger(store: Store) -> list[LedgerRow]:
     rows: dict[tuple[str, int, str, str], list[Mapping[str, Any]]] = {
         (cell.task, cell.length, cell.method, cell.model): [] for cell in cells
     }
-    for row in store.sample_rows():
-        rows[row["task"], row["length"], row["method"], row["model"]].append(row)
-    return [
+    for found in store.sample_rows():
+        rows[found["task"], found["length"], found["method"], found["model"]].append(found)
+    counted = [
         ledger_row(cell, group, metrics.get(cell.task))
         for cell, group in zip(cells, rows.values(), strict=True)
     ]
+    usd = store.usd_by_cell()
+    for row in counted:
+        row.usd = usd.get(row.cell.id, 0.0)
+    return counted
 
 
 def ledger_row(

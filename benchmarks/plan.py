@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,8 @@ class ModelPlan:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a run will do. `settings` is all of it that decides results, as JSON: the same
-    settings give the same samples, prompts and, where decoding is greedy, scores."""
+    settings give the same samples, prompts and, where decoding is greedy, scores. `questions`:
+    the longest one looked at of each task."""
 
     suite: str
     seed: int
@@ -92,6 +93,7 @@ class Plan:
     corpora: Corpora
     settings: dict[str, Json]
     instead: tuple[str, ...] = ()
+    questions: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
@@ -120,9 +122,10 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
     cells, instead = with_data_at_hand(cells, suite.otherwise, make)
     tasks = {name: find_task(name) for name in sorted({cell.task for cell in cells})}
     questions = _try_each(cells, tasks, models, seed, corpora)
+    plan = Plan(suite.name, seed, cells, tasks, models, corpora, {}, instead, questions)
     if overrides.endpoint is None and not overrides.dry:
-        _check_windows(cells, models, questions)
-    plan = Plan(suite.name, seed, cells, tasks, models, corpora, {}, instead)
+        for _, fault in window_faults(plan):
+            raise UsageError(f"{fault}. Take smaller budgets.")
     settings = _settings(plan, overrides)
     if overrides.engine:
         if overrides.endpoint is not None:
@@ -313,21 +316,24 @@ def _try_each(
     return questions
 
 
-def _check_windows(
-    cells: Sequence[Cell], models: Mapping[str, ModelPlan], questions: Mapping[str, str]
-) -> None:
-    """Refuses budgets whose largest turn, with the question, the prompt around it and the chat
-    template, is more than a model's window. A method that cannot tell is not checked."""
-    for model, method, task in dict.fromkeys((c.model, c.method, c.task) for c in cells):
-        plan = models[model]
-        made = make_method(method, plan.tokenizer, plan.methods[method])
-        most_tokens = getattr(made, "most_tokens", None)
-        if plan.entry is None or most_tokens is None:
-            continue
-        most, window = most_tokens(questions[task]), plan.entry.window_tokens
-        if most > window:
-            raise UsageError(
+def window_faults(plan: Plan) -> Iterator[tuple[str, str]]:
+    """(model, what is wrong) for budgets whose largest turn, with the question, the prompt around
+    it and the chat template, is more than a model's window. A method that cannot tell is not
+    checked."""
+    for model, method, task in dict.fromkeys((c.model, c.method, c.task) for c in plan.cells):
+        entry, most = plan.models[model].entry, most_tokens(plan, model, method, task)
+        if entry is not None and most is not None and most > entry.window_tokens:
+            yield (
+                model,
                 f"{method} on {model}: a turn of {task} may take {most} tokens (prompt, chat "
-                f"template and reply), the window has {window}. Take smaller budgets than "
-                f"{json.dumps(plan.methods[method])}."
+                f"template and reply), the window has {entry.window_tokens}; its settings are "
+                f"{json.dumps(plan.models[model].methods[method])}",
             )
+
+
+def most_tokens(plan: Plan, model: str, method: str, task: str) -> int | None:
+    """Tokens of a method's largest turn, prompt and reply; None where it cannot tell."""
+    planned = plan.models[model]
+    made = make_method(method, planned.tokenizer, planned.methods[method])
+    most = getattr(made, "most_tokens", None)
+    return None if most is None else int(most(plan.questions[task]))

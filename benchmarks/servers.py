@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from benchmarks.plan import ModelPlan, Plan
 from benchmarks.sweep import Answering, Limits, Server, Serving
 from serving.api.outage import Patience
 from serving.client import Client, ClientOptions
+from serving.limits.budget import Budget, Price
+from serving.limits.gate import FREE, Gate, Rates
 
 ENDPOINT_CONCURRENCY = 32
 POLL_S = 0.2
@@ -23,18 +25,24 @@ class ServerOptions:
     """Flags of `run.py sweep` that say where to ask; none of them changes a result.
 
     `reply_timeout_s`: for one reply, all of it. `outage_s`: how long an endpoint may be away.
+    `budget` and `prices`, by the name a model is served as: what an endpoint's requests cost.
     `deadline_s`: how long a model's replicas may take to start, their weights being there.
     """
 
     endpoint: str | None = None
     api_key_env: str = "OPENAI_API_KEY"
     plain_openai: bool = False
+    openai_reasoning: bool = False
     azure_api_version: str | None = None
     ray_address: str | None = None
     concurrency: int | None = None
     reply_timeout_s: float = 1800.0
     outage_s: float = 600.0
     deadline_s: float = 900.0
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    budget: Budget | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
 
 
 def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
@@ -44,11 +52,14 @@ def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
     def endpoint(work: Mapping[str, float]) -> Iterator[Serving]:
         """The server that the user runs. Its models take turns: its load is the user's limit."""
         turns = asyncio.Lock()
+        rates = Rates(options.requests_per_minute, options.tokens_per_minute)
 
         @asynccontextmanager
         async def answers(model: ModelPlan) -> AsyncIterator[Answering]:
             async with turns:
-                yield Answering(_endpoint_client(model, options))
+                price = options.prices.get(model.served_as, FREE)
+                gate = Gate(rates, options.budget, price)
+                yield Answering(endpoint_client(model, options, gate))
 
         yield Serving(answers)
 
@@ -93,17 +104,20 @@ def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
     return endpoint if options.endpoint else pool
 
 
-def _endpoint_client(model: ModelPlan, options: ServerOptions) -> Client:
+def endpoint_client(model: ModelPlan, options: ServerOptions, gate: Gate) -> Client:
+    """What asks the user's server for a model."""
     return Client(
         ClientOptions(
             url=options.endpoint or "",
             key_env=options.api_key_env,
             plain_openai=options.plain_openai,
+            openai_reasoning=options.openai_reasoning,
             azure_api_version=options.azure_api_version,
             connections=_concurrency(model, options),
             reply_timeout_s=options.reply_timeout_s,
         ),
         patience=Patience(outage_s=options.outage_s),
+        gate=gate,
     )
 
 

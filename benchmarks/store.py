@@ -8,6 +8,7 @@
     score   its scores, by profile and metric
     turn    every turn as it ended, with what the method told of it; prompts are kept as a hash,
             since they can be made again
+    aside   what few turns have: the thoughts of a reasoning model, what an endpoint took for it
 
 A sample that failed is owed again at the next start; its finished turns are not asked twice.
 A killed process loses the turn in flight and nothing else.
@@ -56,6 +57,10 @@ CREATE TABLE turn (
     reads TEXT NOT NULL, memory TEXT, memory_is_reply INTEGER NOT NULL,
     PRIMARY KEY (cell, idx, turn)) WITHOUT ROWID;
 """
+ASIDE = """TABLE IF NOT EXISTS aside (
+    cell INTEGER NOT NULL, idx INTEGER NOT NULL, turn INTEGER NOT NULL,
+    reasoning TEXT NOT NULL, usd REAL NOT NULL, PRIMARY KEY (cell, idx, turn)) WITHOUT ROWID"""
+"""Stores of earlier versions lack it: made at their next start, empty where they are read."""
 # `memory` is NULL where the method told none, and where the memory is the reply word for word.
 
 SAMPLE_ROWS = """
@@ -76,9 +81,11 @@ TURN_ROWS = """
 SELECT sample.sample_id AS id, cell.task, cell.length, cell.method, cell.model,
        turn.idx AS "index", turn.turn, turn.tag, turn.request, turn.reply, turn.finish_reason,
        turn.prompt_tokens, turn.completion_tokens, turn.seconds, turn.reads,
-       CASE WHEN turn.memory_is_reply THEN turn.reply ELSE turn.memory END AS memory
+       CASE WHEN turn.memory_is_reply THEN turn.reply ELSE turn.memory END AS memory,
+       COALESCE(aside.reasoning, '') AS reasoning, COALESCE(aside.usd, 0.0) AS usd
 FROM turn JOIN cell ON cell.id = turn.cell
 LEFT JOIN sample ON sample.cell = turn.cell AND sample.idx = turn.idx
+LEFT JOIN aside ON aside.cell = turn.cell AND aside.idx = turn.idx AND aside.turn = turn.turn
 ORDER BY turn.cell, turn.idx, turn.turn
 """
 
@@ -157,6 +164,8 @@ class Store:
         store = cls(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True), path, None)
         with store._guarded():
             store._check_version()
+            if not store._db.execute("PRAGMA table_info(aside)").fetchall():
+                store._db.execute(f"CREATE TEMP {ASIDE}")
         return store
 
     def _prepare(self) -> None:
@@ -167,6 +176,7 @@ class Store:
             if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
                 self._db.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
             self._check_version()
+            self._db.execute(f"CREATE {ASIDE}")
             damage = self._db.execute("PRAGMA quick_check").fetchone()[0]
             if damage != "ok":
                 raise sqlite3.DatabaseError(damage)
@@ -247,10 +257,11 @@ class Store:
     def add_turn(self, cell: int, idx: int, number: int, request: str, turn: Turn) -> None:
         """Commits one finished turn; `request` is the hash of what was asked."""
         with self._transaction() as db:
-            # A turn of a changed request replaces the stale one and all that followed it.
-            db.execute(
-                "DELETE FROM turn WHERE cell = ? AND idx = ? AND turn >= ?", (cell, idx, number)
-            )
+            # A turn of a changed request replaces the stale one and all that followed it. What
+            # those cost stays spent, see `spent_usd`.
+            for table in ("turn", "aside"):
+                query = f"DELETE FROM {table} WHERE cell = ? AND idx = ? AND turn >= ?"
+                db.execute(query, (cell, idx, number))
             db.execute(
                 "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -260,6 +271,14 @@ class Store:
                     *((None, 1) if turn.memory == turn.reply else (turn.memory, 0)),
                 ),
             )
+            if turn.reasoning or turn.usd:
+                aside = (cell, idx, number, turn.reasoning, turn.usd)
+                db.execute("INSERT INTO aside VALUES (?, ?, ?, ?, ?)", aside)
+
+    def keep_spent(self, usd: float) -> None:
+        """Notes what the run has cost at most, requests in flight with all that they may cost."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO run VALUES ('spent_usd', ?)", (repr(usd),))
 
     def finish_sample(
         self,
@@ -305,6 +324,17 @@ class Store:
         with self._guarded():
             row = self._db.execute("SELECT value FROM run WHERE key = 'settings'").fetchone()
         return json.loads(row[0]) if row else None
+
+    def spent_usd(self) -> float:
+        """What the run has cost so far in US dollars; 0.0 where no prices were given."""
+        with self._guarded():
+            row = self._db.execute("SELECT value FROM run WHERE key = 'spent_usd'").fetchone()
+        return float(row[0]) if row else 0.0
+
+    def usd_by_cell(self) -> dict[int, float]:
+        """Cell -> what its turns cost in US dollars."""
+        with self._guarded():
+            return dict(self._db.execute("SELECT cell, SUM(usd) FROM aside GROUP BY cell"))
 
     def sessions(self) -> list[dict[str, Any]]:
         """Every start of the command: `started` (UTC) and the provenance."""

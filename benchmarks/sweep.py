@@ -31,6 +31,7 @@ from core.evidence import Placed, placed
 from core.rollout import failed, rollout
 from core.types import Answer, Failure, Method, Problem, Sample
 from serving.client import Client
+from serving.limits.budget import Budget
 from tasks.scoring import Scores, scored
 from tasks.task import Coordinates, Materials
 
@@ -101,6 +102,7 @@ def sweep(
     limits: dict[str, Limits],
     *,
     metrics_port: int | None = None,
+    budget: Budget | None = None,
 ) -> list[LedgerRow]:
     """Runs what is owed, and returns the ledger of the whole run.
 
@@ -108,7 +110,7 @@ def sweep(
     together, the longest first, so that the pool stays full to the end. What failed is tried
     again at the end. A model whose server does not start, or dies for good, costs its own cells,
     which stay owed. Its state is written to the run's folder, and told as metrics on a port of
-    loopback where one is given (benchmarks/watch).
+    loopback where one is given (benchmarks/watch). A budget goes on from what the run has cost.
 
     Raises:
         SettingsChanged: the folder holds a run with other settings.
@@ -124,6 +126,8 @@ def sweep(
             check_unchanged(stored, plan.settings, run_dir)
             plan = replace(plan, cells=tuple(store.cells()))  # the same ones, with the run's ids
         store.begin_session(provenance(command_line()), datetime.now(UTC).isoformat("T", "seconds"))
+        if budget is not None:
+            budget.go_on(store.spent_usd(), store.keep_spent)
         jobs = {name: _owed(plan, name, store) for name in plan.models}
         display = SweepDisplay(_counts(plan, store, jobs))
         with (

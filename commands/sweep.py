@@ -17,10 +17,15 @@ from commands.flags import (
     names,
     numbers,
 )
+from core.errors import UsageError
 
 if TYPE_CHECKING:
     from benchmarks.ledger import LedgerRow
     from benchmarks.plan import Plan
+    from benchmarks.servers import ServerOptions
+    from serving.limits.budget import Budget
+
+ENDPOINT_ONLY = ("requests-per-minute", "tokens-per-minute", "budget", "prices")
 
 
 def add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -108,6 +113,12 @@ def _add_server(add: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out top_k and repetition_penalty, which OpenAI's own servers refuse",
     )
+    add.add_argument(
+        "--openai-reasoning",
+        action="store_true",
+        help="for OpenAI's reasoning models: max_completion_tokens in place of max_tokens, and no "
+        "temperature, top_p, top_k or repetition_penalty, which they refuse",
+    )
     add.add_argument("--azure-api-version", metavar="VERSION", help="speak Azure's dialect")
     add.add_argument(
         "--reply-timeout",
@@ -125,12 +136,43 @@ def _add_server(add: argparse.ArgumentParser) -> None:
         help="seconds that an endpoint may be away before the sweep ends, to be gone on with "
         "later (default: 600); a pool of ours is waited for as long as it lives",
     )
+    _add_limits(add)
     add_pool(add)
     add.add_argument(
         "--metrics",
         type=at_least(1),
         metavar="PORT",
         help="tell the sweep's state to Prometheus at http://127.0.0.1:PORT/metrics",
+    )
+
+
+def _add_limits(add: argparse.ArgumentParser) -> None:
+    """Flags that say what an endpoint allows, and what may be spent at it."""
+    add.add_argument(
+        "--requests-per-minute",
+        type=at_least(1),
+        metavar="N",
+        help="at an endpoint, at most; what its own headers say is obeyed without this flag",
+    )
+    add.add_argument(
+        "--tokens-per-minute",
+        type=at_least(1),
+        metavar="N",
+        help="at an endpoint, at most: prompts and replies",
+    )
+    add.add_argument(
+        "--budget",
+        type=_usd,
+        metavar="USD",
+        help="what the run may cost in all, never passed: it stops before, to be gone on with. "
+        "Needs --prices",
+    )
+    add.add_argument(
+        "--prices",
+        type=Path,
+        metavar="FILE.toml",
+        help='the endpoint\'s prices: [models."NAME"] with input and output in USD for a million '
+        "tokens. The ledger then shows what each cell cost",
     )
 
 
@@ -161,13 +203,47 @@ def plan_of(arguments: argparse.Namespace, *, dry: bool = False) -> tuple[Plan, 
 def sweep(arguments: argparse.Namespace) -> int:
     """run.py sweep"""
     from benchmarks.estimate.lines import estimated
-    from benchmarks.servers import ServerOptions, limits_of, server_for
+    from benchmarks.servers import limits_of, server_for
     from benchmarks.sweep import sweep as run_sweep
 
     plan, run_dir = plan_of(arguments)
     for line in estimated(plan, run_dir, concurrency=arguments.concurrency):
         print(line, file=sys.stderr)
-    options = ServerOptions(
+    options = server_options(arguments, plan)
+    rows = run_sweep(
+        plan,
+        run_dir,
+        server_for(plan, options, run_dir),
+        limits_of(plan, options),
+        metrics_port=arguments.metrics,
+        budget=options.budget,
+    )
+    _print_ledger(rows, options.budget)
+    print(f"\nstore   {run_dir / 'run.sqlite'}\nnext    python run.py report {run_dir}")
+    return INCOMPLETE if any(row.errors or row.owed for row in rows) else DONE
+
+
+def server_options(arguments: argparse.Namespace, plan: Plan) -> ServerOptions:
+    """Where to ask, and what it may cost.
+
+    Raises:
+        UsageError: flags that do not go together, or a model without a price.
+    """
+    from benchmarks.servers import ServerOptions
+    from serving.limits.budget import Budget, price_of, read_prices
+
+    if arguments.endpoint is None:
+        for flag in ENDPOINT_ONLY:
+            if getattr(arguments, flag.replace("-", "_")):
+                raise UsageError(f"--{flag} is for an endpoint: give --endpoint URL with it")
+    if arguments.budget is not None and arguments.prices is None:
+        raise UsageError("--budget needs --prices FILE.toml, what the endpoint takes for tokens")
+    prices = {}
+    if arguments.prices is not None:
+        known = read_prices(arguments.prices)
+        names = {model.served_as for model in plan.models.values()}
+        prices = {name: price_of(name, known, arguments.prices) for name in sorted(names)}
+    return ServerOptions(
         endpoint=arguments.endpoint,
         api_key_env=arguments.api_key_env,
         plain_openai=arguments.plain_openai,
@@ -177,17 +253,12 @@ def sweep(arguments: argparse.Namespace) -> int:
         reply_timeout_s=arguments.reply_timeout,
         outage_s=arguments.outage,
         deadline_s=arguments.deadline,
+        openai_reasoning=arguments.openai_reasoning,
+        requests_per_minute=arguments.requests_per_minute,
+        tokens_per_minute=arguments.tokens_per_minute,
+        budget=Budget(arguments.budget) if prices else None,
+        prices=prices,
     )
-    rows = run_sweep(
-        plan,
-        run_dir,
-        server_for(plan, options, run_dir),
-        limits_of(plan, options),
-        metrics_port=arguments.metrics,
-    )
-    _print_ledger(rows)
-    print(f"\nstore   {run_dir / 'run.sqlite'}\nnext    python run.py report {run_dir}")
-    return INCOMPLETE if any(row.errors or row.owed for row in rows) else DONE
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -206,20 +277,37 @@ def _checkpoint(text: str) -> tuple[str, Path]:
     return name, Path(folder)
 
 
-def _print_ledger(rows: list[LedgerRow]) -> None:
+def _usd(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount of US dollars above 0")
+    return value
+
+
+def _print_ledger(rows: list[LedgerRow], budget: Budget | None) -> None:
     """Plain columns, so that it reads the same on a terminal, in a log and in an e-mail."""
     heads = ("task", "length", "method", "model", "samples", "ok", "owed", "errors", "cut",
-             "unparsed", "published", "strict")  # fmt: skip
+             "unparsed", "published", "strict", *(("USD",) if budget else ()))  # fmt: skip
     lines: list[tuple[str, ...]] = [heads]
     for row in rows:
         errors = ", ".join(f"{n} {kind}" for kind, n in sorted(row.errors.items())) or "0"
         counts = map(str, (row.cell.samples, row.ok, row.owed, errors, row.cut, row.unparsed))
         scores = (f"{100 * row.scores.get(p, 0):.1f}" for p in ("published", "strict"))
         cell = row.cell
-        lines.append((cell.task, str(cell.length), cell.method, cell.model, *counts, *scores))
+        names = (cell.task, str(cell.length), cell.method, cell.model)
+        lines.append((*names, *counts, *scores, *((f"{row.usd:.4f}",) if budget else ())))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     print("\nLedger: where every sample went; scores in percent, failures count 0")
     for line in lines:
         left = "  ".join(text.ljust(width) for text, width in zip(line[:4], widths, strict=False))
         right = (text.rjust(width) for text, width in zip(line[4:], widths[4:], strict=True))
         print(f"{left} ", *right)
+    if budget is not None:
+        kept = sum(row.usd for row in rows)
+        of = "" if budget.limit_usd is None else f" of a budget of {budget.limit_usd:g} USD"
+        rest = budget.spent_usd - kept
+        print(f"\ncost    {budget.spent_usd:.4f} USD{of}", end="")
+        print(f", {rest:.4f} of it for requests that brought no reply" if rest > 5e-5 else "")

@@ -8,7 +8,7 @@ its reasoning: `after_think` first. Sources: MemAgent's evaluation and training 
 
 from __future__ import annotations
 
-THINK_END = "</think>"
+THINK_BEGIN, THINK_END = "<think>", "</think>"
 ANSWER_MARK = "the answer is"
 BOX = "\\boxed"
 

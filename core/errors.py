@@ -7,6 +7,7 @@ its text says what, where, got, expected, and what to do.
     |  |- SettingsChanged the run exists with other settings
     |- StoreError         the run's store cannot be read or written
     |- ServerDied         the pool or the endpoint is gone, or never became ready
+    |- BudgetSpent        the next request could cost more than the budget has left
     |- RequestFailed      a request did not bring a reply, retries included
     |  |- RequestTimeout  ... in time
     |  |- RequestRejected ... because the server refused it (4xx)
@@ -57,6 +58,13 @@ class ServerDied(HarnessError):
     """A server is gone or did not become ready; the text holds the tail of its log."""
 
     kind = "server_died"
+    fatal = True
+
+
+class BudgetSpent(HarnessError):
+    """The next request could cost more than the run's budget has left."""
+
+    kind = "budget"
     fatal = True
 
 

@@ -153,7 +153,9 @@ class Turn:
     `finish_reason` is the server's: `stop`, or `length` when the token budget cut the reply.
     `seconds` is wall time of the request, retries included. `reads` and `memory` are what the
     method told of itself: the tokens of the context that the turn read, and its memory after the
-    turn (None: it did not tell). The three last fields are filled for training only: ids as the
+    turn (None: it did not tell). `reasoning`: what a reasoning model thought, where its server
+    tells it apart from the reply; its tokens count as the reply's. `usd`: what an endpoint takes
+    for the turn, retries included. The three last fields are filled for training only: ids as the
     engine saw and sampled them, one logprob a reply id.
     """
 
@@ -166,6 +168,8 @@ class Turn:
     seconds: float
     reads: tuple[TokenSpan, ...] = ()
     memory: str | None = None
+    reasoning: str = ""
+    usd: float = 0.0
     prompt_ids: tuple[int, ...] | None = None
     reply_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None

@@ -299,7 +299,7 @@ def _bodies(arguments: argparse.Namespace) -> list[bytes]:
     prompts = _prompts(tokenizer, sample, arguments.chunk_tokens)
     asked, sampling = Asked(max_tokens=1024), Sampling(seed=1)
     ids = [tokenizer.render_chat([Message("user", text)]) for text in prompts]
-    return [request_body("m", one, asked, sampling, plain_openai=False) for one in ids]
+    return [request_body("m", one, asked, sampling, dialect="vllm") for one in ids]
 
 
 async def _post(url: str, bodies: Iterator[bytes], concurrency: int) -> None:

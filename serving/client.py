@@ -9,12 +9,9 @@ not asked for again: the server may still be at work on it.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
@@ -41,6 +38,7 @@ from serving.api.connection import (
     checked_url,
     key_from,
 )
+from serving.api.options import ClientOptions
 from serving.api.outage import Outage, Patience, Trouble
 from serving.api.wire import (
     Asked,
@@ -52,6 +50,10 @@ from serving.api.wire import (
     request_body,
     visible,
 )
+from serving.limits.gate import Gate, Passage, Weight, weight_of
+from serving.limits.headers import retry_after_s
+
+__all__ = ["Client", "ClientOptions"]
 
 T = TypeVar("T")
 
@@ -70,33 +72,6 @@ MOST_WAITS = 50
 """Outages that one request sits through: one that fails whenever the server is back must end."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientOptions:
-    """How to reach a server. Times in seconds.
-
-    `url`: up to and including `/v1`; for Azure the resource, `https://NAME.openai.azure.com`.
-    `key_env`: the environment variable that holds the key; it is read when the client opens.
-    `plain_openai`: leave out top_k and repetition_penalty, which OpenAI's own servers refuse.
-    `azure_api_version`: turns on Azure's style: api-key header, deployment in the path.
-    `window_tokens`: the model's window, checked before sending; servers may otherwise cut
-    the reply budget without a word. None leaves the check to the server.
-    `connections`: requests at the server at once. `reply_timeout_s`: from sending a request to
-    its reply's end; `silence_timeout_s`: between two bytes of a reply that has begun.
-    `retries`: of a request where the server answers others.
-    """
-
-    url: str
-    key_env: str = "OPENAI_API_KEY"
-    plain_openai: bool = False
-    azure_api_version: str | None = None
-    window_tokens: int | None = None
-    connections: int = 64
-    connect_timeout_s: float = 10.0
-    reply_timeout_s: float = 1800.0
-    silence_timeout_s: float = 60.0
-    retries: int = 5
-
-
 class Client:
     """Asks one server for turns. An async context manager with one owner: it owns its
     connections, and closes them on the way out.
@@ -105,7 +80,8 @@ class Client:
             turn = await client.turn("m", messages, max_tokens=128, sampling=GREEDY, tag="a")
 
     With a tokenizer, prompts travel as token ids. `patience`: how long to wait for a server
-    that is away; a pool of our own gives its `check` as `Patience.alive`.
+    that is away; a pool of our own gives its `check` as `Patience.alive`. `gate`: what holds the
+    requests to an endpoint's limits and to a budget.
     """
 
     def __init__(
@@ -113,8 +89,10 @@ class Client:
         options: ClientOptions,
         tokenizer: Tokenizer | None = None,
         patience: Patience | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.options = options
+        self._gate = gate
         self._tokenizer = tokenizer
         self._patience = patience or Patience()
         self._connection: Connection | None = None
@@ -174,13 +152,14 @@ class Client:
             RequestTimeout: no reply within `reply_timeout_s`.
             BadReply: what came is no reply, retries included.
             ServerDied: the server ended, or is away for longer than `patience`.
+            BudgetSpent: the gate's budget has no room for the request.
             RequestFailed: any other failure that outlasted the retries.
         """
         started = time.perf_counter()
         prompt = await self._prompt(messages)
         counted = len(prompt) if isinstance(prompt, list) else None
         asked = Asked(max_tokens, counted, with_ids, whole)
-        reply = await self._reply(model, prompt, asked, sampling)
+        reply, usd = await self._reply(model, prompt, asked, sampling)
         return Turn(
             tag=tag,
             messages=tuple(messages),
@@ -189,6 +168,8 @@ class Client:
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
             seconds=time.perf_counter() - started,
+            reasoning=reply.reasoning,
+            usd=usd,
             prompt_ids=reply.prompt_ids,
             reply_ids=reply.reply_ids,
             logprobs=reply.logprobs,
@@ -202,7 +183,7 @@ class Client:
         Raises as `turn` does, and RequestFailed also where the server read other ids.
         """
         asked = Asked(max_tokens, len(prompt_ids), with_ids=True)
-        reply = await self._reply(model, list(prompt_ids), asked, sampling)
+        reply, _ = await self._reply(model, list(prompt_ids), asked, sampling)
         if reply.prompt_ids != tuple(prompt_ids):
             raise RequestFailed(f"{self._where} read other prompt ids than it was sent")
         return reply
@@ -210,9 +191,10 @@ class Client:
     async def models(self) -> list[str]:
         """Names of the models that the server offers. Raises as `turn` does."""
         request = Request("GET", self._url("", "/models"))
-        return await self._send(
-            request, lambda: request, lambda body: read_models(body, where=self._where)
+        names, _ = await self._send(
+            request, lambda: request, lambda body: read_models(body, where=self._where), None
         )
+        return names
 
     async def check(self, model: str) -> None:
         """Fails early and clearly where `model` cannot be asked here.
@@ -233,10 +215,6 @@ class Client:
 
     # -- one turn ----------------------------------------------------------------------------
 
-    @property
-    def _plain(self) -> bool:
-        return self.options.plain_openai or self.options.azure_api_version is not None
-
     async def _prompt(self, messages: Sequence[Message]) -> Sequence[Message] | list[int]:
         if self._tokenizer is None:
             return tuple(messages)
@@ -247,7 +225,8 @@ class Client:
 
     async def _reply(
         self, model: str, prompt: Sequence[Message] | list[int], asked: Asked, sampling: Sampling
-    ) -> Reply:
+    ) -> tuple[Reply, float]:
+        """A reply, and what it cost in US dollars."""
         if isinstance(prompt, list):
             self._check_window(len(prompt), asked.max_tokens)
 
@@ -260,12 +239,14 @@ class Client:
             text = self._open.without_key(reply.text)
             return reply if text is reply.text else replace(reply, text=text)
 
-        return await self._send(self._request(model, prompt, asked, sampling), probe, read)
+        request = self._request(model, prompt, asked, sampling)
+        weight = weight_of(len(request.body or b""), asked.prompt_tokens, asked.max_tokens)
+        return await self._send(request, probe, read, weight)
 
     def _request(
         self, model: str, prompt: Sequence[Message] | list[int], asked: Asked, sampling: Sampling
     ) -> Request:
-        body = request_body(model, prompt, asked, sampling, plain_openai=self._plain)
+        body = request_body(model, prompt, asked, sampling, dialect=self.options.dialect)
         path = "/completions" if isinstance(prompt, list) else "/chat/completions"
         return Request("POST", self._url(model, path), body)
 
@@ -299,17 +280,26 @@ class Client:
         return self._connection
 
     async def _send(
-        self, request: Request, probe: Callable[[], Request], read: Callable[[bytes], T]
-    ) -> T:
-        """Sends until there is a reply, a refusal, or no retry and no patience left."""
+        self,
+        request: Request,
+        probe: Callable[[], Request],
+        read: Callable[[bytes], T],
+        weight: Weight | None,
+    ) -> tuple[T, float]:
+        """Sends until there is a reply, a refusal, or no retry and no patience left. Returns what
+        was read, and what all tries cost in US dollars."""
         connection = self._open
         tries = waits = 0
+        usd = 0.0
         while True:
             await self._outage.over()
             probes = self._outage.failed_probes
+            passage = Passage(self._gate, weight)
             try:
-                async with self._room:
-                    answer = read(await self._once(request, self.options.reply_timeout_s))
+                async with self._room, passage:
+                    answer = read(await self._once(request, self.options.reply_timeout_s, passage))
+                    if isinstance(answer, Reply):
+                        passage.used(answer.prompt_tokens, answer.completion_tokens)
             except BadReply as error:
                 trouble = Trouble(BadReply(connection.without_key(str(error))))
             except Trouble as met:
@@ -322,7 +312,8 @@ class Client:
             else:
                 self._has_answered = True
                 self._outage.answered()
-                return answer
+                return answer, usd + passage.usd
+            usd += passage.usd
             await self._patience.sleep(self._patience.pause_s(tries + waits, trouble.after_s))
             await self._outage.over()
             if trouble.waits or self._outage.failed_probes > probes:
@@ -345,20 +336,29 @@ class Client:
     async def _probe(self, request: Callable[[], Request]) -> None:
         """Raises Trouble where the server does not answer; a refusal is an answer."""
         try:
-            await self._once(request(), min(PROBE_S, self.options.reply_timeout_s))
+            asked = request()
+            weight = weight_of(len(asked.body or b""), None, 1)
+            async with Passage(self._gate, weight) as passage:
+                await self._once(asked, min(PROBE_S, self.options.reply_timeout_s), passage)
         except RequestTimeout as error:
             raise Trouble(error) from error
         except HarnessError:
             return
 
-    async def _once(self, request: Request, timeout_s: float) -> bytes:
+    async def _once(self, request: Request, timeout_s: float, passage: Passage) -> bytes:
         """The body of a 200.
 
         Raises:
             Trouble: what may pass.
             HarnessError: what may not: a refusal, or no reply in time.
         """
-        response = await self._open.send(request, timeout_s)
+        try:
+            response = await self._open.send(request, timeout_s)
+        except Trouble as trouble:
+            if isinstance(trouble.error, ServerDied):
+                passage.nothing()
+            raise
+        passage.came(response.headers, refused=response.status != 200)
         if response.status == 200:
             return response.body
         raise self._status_failure(self._open, response)
@@ -369,7 +369,7 @@ class Client:
         text = response.body.decode("utf-8", errors="replace")
         if status == 429 or status >= 500:
             said = f"{self._where} answered {status}: {connection.without_key(error_text(text))}"
-            after_s = _retry_after_s(response.headers)
+            after_s = retry_after_s(response.headers)
             waits = status == 429 or ENGINE_DEAD in text
             return Trouble(RequestFailed(said), after_s, waits=waits)
         refused = refusal(
@@ -377,22 +377,6 @@ class Client:
             text,
             where=self._where,
             key_env=self.options.key_env,
-            plain_openai=self._plain,
+            dialect=self.options.dialect,
         )
         return type(refused)(connection.without_key(str(refused)))
-
-
-def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a Retry-After header asks for: a number, or a date (RFC 9110, 10.2.3).
-    None where it asks for nothing that can be waited for."""
-    value = headers.get("Retry-After", "")
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            date = parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        now = datetime.now(UTC)
-        seconds = (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds()
-    return None if math.isnan(seconds) or seconds <= 0 else seconds

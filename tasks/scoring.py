@@ -30,7 +30,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from core.answers import after_think, extract_boxed
+from core.answers import THINK_BEGIN, THINK_END, after_think, extract_boxed
 from core.errors import UsageError
 from core.types import Answer, Match, Sample
 from tasks.rouge import rouge_l
@@ -115,6 +115,8 @@ def score(reply: str, prediction: str | None, golds: Sequence[str], match: Match
     """
     check_golds(golds)
     whole = after_think(reply) if prediction is None else prediction
+    if reply.lstrip().startswith(THINK_BEGIN) and THINK_END not in reply:
+        whole = ""  # a thought that the budget cut: nothing was answered
     scores = {
         "published": published(prediction, golds, match),
         "strict": {**strict(whole, golds, match), "unparsed": float(prediction is None)},

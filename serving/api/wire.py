@@ -14,10 +14,10 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from core.errors import BadReply, HarnessError, PromptTooLong, RequestFailed, RequestRejected
 from core.names import explained
@@ -35,9 +35,16 @@ _UNKNOWN_FIELD = re.compile(
     r"(unrecognized|unknown|unexpected|unsupported|extra|not permitted|not supported)",
     re.IGNORECASE,
 )
+Dialect = Literal["vllm", "openai", "openai_reasoning"]
+"""`openai` has no EXTRA_FIELDS. `openai_reasoning` has max_completion_tokens for max_tokens, and
+takes no temperature and no top_p either: its models draw in their own way."""
+
 EXTRA_FIELDS = ("top_k", "repetition_penalty")
 """Sampling fields that vLLM and its kin know, and OpenAI's own endpoints refuse."""
 
+
+COMPLETION_TOKENS = "max_completion_tokens"
+"""What OpenAI's reasoning models call the budget of a reply, thoughts included."""
 
 CHARS_PER_TOKEN = 4096
 """More than the longest token of any vocabulary holds: a longer reply was not asked for."""
@@ -58,7 +65,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server answered. Ids and logprobs are there if they were asked for."""
+    """What a server answered. `reasoning`: thoughts that it tells apart from the text. Ids and
+    logprobs are there if they were asked for."""
 
     text: str
     finish_reason: str
@@ -67,6 +75,7 @@ class Reply:
     prompt_ids: tuple[int, ...] | None
     reply_ids: tuple[int, ...] | None
     logprobs: tuple[float, ...] | None
+    reasoning: str = ""
 
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 31)]
@@ -84,7 +93,17 @@ class _Usage(_Json):
 
 
 class _Message(_Json):
-    content: str | None
+    """`reasoning_content`: DeepSeek, SGLang, llama.cpp; `reasoning`: vLLM, OpenRouter, Ollama."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not {"content", "reasoning_content", "reasoning"} & self.model_fields_set:
+            raise ValueError("has neither content nor reasoning")
+        return self
 
 
 class _Logprob(_Json):
@@ -130,10 +149,12 @@ def request_body(
     asked: Asked,
     sampling: Sampling,
     *,
-    plain_openai: bool,
+    dialect: Dialect,
 ) -> bytes:
     """The JSON body: token ids go to /completions, messages to /chat/completions."""
-    body: dict[str, Any] = {"model": model, "max_tokens": asked.max_tokens}
+    reasoning = dialect == "openai_reasoning"
+    budget = COMPLETION_TOKENS if reasoning else "max_tokens"
+    body: dict[str, Any] = {"model": model, budget: asked.max_tokens}
     as_ids = bool(prompt) and isinstance(prompt[0], int)
     if as_ids:
         body["prompt"] = prompt
@@ -141,11 +162,12 @@ def request_body(
         body["messages"] = [
             {"role": m.role, "content": m.content} for m in prompt if isinstance(m, Message)
         ]
-    body["temperature"] = sampling.temperature
-    body["top_p"] = sampling.top_p
+    if not reasoning:
+        body["temperature"] = sampling.temperature
+        body["top_p"] = sampling.top_p
     if sampling.seed is not None:
         body["seed"] = sampling.seed
-    if not plain_openai:
+    if dialect == "vllm":
         for field in EXTRA_FIELDS:
             body[field] = getattr(sampling, field)
     if asked.whole:
@@ -194,7 +216,12 @@ def read_reply(body: bytes, asked: Asked, *, where: str) -> Reply:
         prompt_ids=prompt_ids,
         reply_ids=choice.token_ids,
         logprobs=logprobs,
+        reasoning=_reasoning(choice.message),
     )
+
+
+def _reasoning(message: _Message | None) -> str:
+    return "" if message is None else message.reasoning_content or message.reasoning or ""
 
 
 def read_models(body: bytes, *, where: str) -> list[str]:
@@ -248,9 +275,7 @@ def error_text(body: str) -> str:
     return visible((data if isinstance(data, str) else json.dumps(data))[:500])
 
 
-def refusal(
-    status: int, body: str, *, where: str, key_env: str, plain_openai: bool
-) -> HarnessError:
+def refusal(status: int, body: str, *, where: str, key_env: str, dialect: Dialect) -> HarnessError:
     """The error for a status that is not sent again: 4xx other than 429, and redirects."""
     text = error_text(body)
     said = f"{where} answered {status}: {text}"
@@ -262,7 +287,11 @@ def refusal(
         return RequestRejected(f"{said} Check the URL's path and the model's name.")
     if 300 <= status < 400:
         return RequestRejected(f"{said} Give the URL that it redirects to.")
-    if status in (400, 422) and not plain_openai and _refuses_extra_fields(body):
+    if status in (400, 422) and dialect != "openai_reasoning" and COMPLETION_TOKENS in body:
+        return RequestRejected(
+            f"{said} It is one of OpenAI's reasoning models: add --openai-reasoning."
+        )
+    if status in (400, 422) and dialect == "vllm" and _refuses_extra_fields(body):
         return RequestRejected(
             f"{said} It does not know {' or '.join(EXTRA_FIELDS)}, which vLLM takes: "
             "add --plain-openai to leave them out."

@@ -98,6 +98,7 @@ class Corpora:
         self.data_dir = data_dir
         self._lock = Lock()
         self._loaded: dict[str, Any] = {}
+        self._paths: dict[str, Path] = {}
 
     def hotpotqa(self) -> Pool:
         """HotpotQA's dev set, distractor setting.
@@ -140,6 +141,11 @@ class Corpora:
         with self._lock:
             return {name: loaded.fingerprint for name, loaded in sorted(self._loaded.items())}
 
+    def files(self) -> dict[str, Path]:
+        """The file of each corpus that was read so far, by name."""
+        with self._lock:
+            return dict(self._paths)
+
     def read(
         self,
         name: str,
@@ -154,6 +160,7 @@ class Corpora:
                 path = self._find(name, patterns, folders)
                 try:
                     self._loaded[name] = read(path)
+                    self._paths[name] = path
                 except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
                     raise UsageError(
                         f"{path}: not readable as {name} ({type(error).__name__}: {error}). "

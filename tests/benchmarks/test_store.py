@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,3 +155,30 @@ def test_a_full_disk_loses_nothing_that_was_committed(tmp_path: Path) -> None:
 def test_a_folder_without_a_run_is_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no run\.sqlite"):
         Store.read(tmp_path)
+
+
+def test_thoughts_and_costs_are_kept_beside_the_turns(tmp_path: Path) -> None:
+    with Store.write(tmp_path) as store:
+        store.set_up({}, [Cell(0, "t", 1, "m", "x", 1)])
+        turn = Turn("answer", (), "a", "stop", 1, 2, 0.1, reasoning="hm", usd=0.5)
+        store.add_turn(0, 0, 0, "h", turn)
+        store.add_turn(0, 0, 1, "h", Turn("answer", (), "b", "stop", 1, 2, 0.1))
+        store.keep_spent(0.75)
+    with Store.read(tmp_path) as store:
+        assert [(t["reasoning"], t["usd"]) for t in store.turn_rows()] == [("hm", 0.5), ("", 0.0)]
+        assert store.usd_by_cell() == {0: 0.5}
+        assert store.spent_usd() == 0.75
+
+
+def test_a_store_of_a_version_before_costs_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    with Store.write(tmp_path) as store:
+        store.set_up({}, [Cell(0, "t", 1, "m", "x", 1)])
+        store.add_turn(0, 0, 0, "h", Turn("answer", (), "a", "stop", 1, 2, 0.1))
+    with sqlite3.connect(tmp_path / STORE_NAME) as db:
+        db.execute("DROP TABLE aside")
+    with Store.read(tmp_path) as store:
+        assert [t["usd"] for t in store.turn_rows()] == [0.0]
+        assert store.usd_by_cell() == {}
+    with Store.write(tmp_path) as store:
+        store.add_turn(0, 0, 0, "h", Turn("answer", (), "a", "stop", 1, 2, 0.1, usd=0.5))
+        assert store.usd_by_cell() == {0: 0.5}

@@ -206,3 +206,12 @@ def test_a_record_keeps_its_fields_and_gets_strict() -> None:
 def test_a_bad_record_is_refused_with_its_problem(record: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         score_record(record)
+
+
+def test_a_thought_that_was_cut_is_no_answer_under_strict() -> None:
+    thought = "<think>It may be Paris. So the answer is Paris"
+    for prediction in ("Paris", None):
+        scores = score(thought, prediction, ["Paris"], "any")
+        assert scores["strict"]["sub_em"] == 0.0
+    whole = score("<think>London?</think>the answer is Paris", "Paris", ["Paris"], "any")
+    assert whole["strict"]["sub_em"] == 1.0

@@ -1,0 +1,1 @@
+"""What an endpoint allows: requests and tokens a minute, and money."""
