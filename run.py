@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from commands.data import add_data
+from commands.doctor import add_doctor
 from commands.exhibit import add_exhibit
 from commands.flags import INCOMPLETE, WRONG_USE
 from commands.models import add_models
@@ -58,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     groups = (
         add_sweep,
         add_plan,
+        add_doctor,
         add_status,
         add_report,
         add_exhibit,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import Choice, cells_of, with_data_at_hand
+from benchmarks.doctor.findings import accepted_settings
 from benchmarks.methods import METHODS, described, find_method, make_method
 from benchmarks.provenance import weights_hash
 from benchmarks.store import Cell
@@ -43,7 +44,8 @@ class Overrides:
     """Flags of `run.py sweep` that change what a suite asks for. None leaves it as it is.
     `catalogue`: the user's own file of models. `engine`: vLLM's engine arguments that differ from
     the catalogue's. `checkpoints`: by model, a folder of weights to
-    take instead of the catalogue's. `dry`: the plan is only looked at, and local weights need
+    take instead of the catalogue's. `accept`: checks of the doctor whose findings are taken as
+    they are. `dry`: the plan is only looked at, and local weights need
     not be there."""
 
     models: tuple[str, ...] | None = None
@@ -57,6 +59,7 @@ class Overrides:
     catalogue: Path | None = None
     engine: Mapping[str, Json] = field(default_factory=dict)
     checkpoints: Mapping[str, Path] = field(default_factory=dict)
+    accept: tuple[str, ...] = ()
     dry: bool = False
 
     @property
@@ -94,6 +97,12 @@ class Plan:
     settings: dict[str, Json]
     instead: tuple[str, ...] = ()
     questions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """Checks of the doctor whose findings the run takes as they are."""
+        accepted = self.settings.get("accepted")
+        return tuple(accepted) if isinstance(accepted, Mapping) else ()
 
 
 def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
@@ -133,6 +142,8 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
                 "--engine and --tensor-parallel are for a pool; --endpoint has its own"
             )
         settings["engine"] = dict(overrides.engine)
+    if overrides.accept:
+        settings["accepted"] = dict(accepted_settings(overrides.accept))
     if suite.training_length is not None:
         settings["training_length"] = suite.training_length
     if instead:
@@ -175,14 +186,17 @@ def _settings(plan: Plan, overrides: Overrides) -> dict[str, Json]:
 
 
 def check_unchanged(stored: Mapping[str, Any], wanted: Mapping[str, Any], run_dir: Path) -> None:
-    """A run goes on only with the settings that it began with, its cells in any order.
+    """A run goes on only with the settings that it began with, its cells in any order. What is
+    accepted of the doctor's findings may grow.
 
     Raises:
         SettingsChanged: with a diff of what changed.
     """
     # One way through JSON: there a tuple is a list, as it is in the store.
     both = [
-        json.loads(json.dumps({**s, "cells": sorted(map(list, s.get("cells", ())))}))
+        json.loads(
+            json.dumps({**s, "cells": sorted(map(list, s.get("cells", ()))), "accepted": None})
+        )
         for s in (stored, wanted)
     ]
     if both[0] == both[1]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from benchmarks.doctor.doctor import admitted, server_of
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.sweep import Answering, Limits, Server, Serving
 from serving.api.outage import Patience
@@ -26,6 +27,7 @@ class ServerOptions:
 
     `reply_timeout_s`: for one reply, all of it. `outage_s`: how long an endpoint may be away.
     `budget` and `prices`, by the name a model is served as: what an endpoint's requests cost.
+    `longest_turns`: tokens, by the same names, for the probes that a sweep begins with.
     `deadline_s`: how long a model's replicas may take to start, their weights being there.
     """
 
@@ -43,6 +45,7 @@ class ServerOptions:
     tokens_per_minute: int | None = None
     budget: Budget | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
+    longest_turns: Mapping[str, int] = field(default_factory=dict)
 
 
 def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
@@ -59,7 +62,10 @@ def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
             async with turns:
                 price = options.prices.get(model.served_as, FREE)
                 gate = Gate(rates, options.budget, price)
-                yield Answering(endpoint_client(model, options, gate))
+                client = endpoint_client(model, options, gate)
+                longest = options.longest_turns.get(model.served_as)
+                examined = partial(admitted, server_of(model, client, longest), plan.accepted)
+                yield Answering(client, examined=examined)
 
         yield Serving(answers)
 

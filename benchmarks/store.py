@@ -246,6 +246,15 @@ class Store:
                 [(c.id, c.task, c.length, c.method, c.model, c.samples) for c in cells],
             )
 
+    def accept(self, deviations: Mapping[str, Json]) -> None:
+        """Adds to what the run's settings take as it is, by the names of checks."""
+        settings = self.settings() or {}
+        known = settings.get("accepted", {})
+        if not {**deviations}.keys() <= known.keys():
+            settings["accepted"] = {**known, **deviations}
+            with self._transaction() as db:
+                db.execute("UPDATE run SET value = ? WHERE key = 'settings'", (_dump(settings),))
+
     def begin_session(self, provenance: Mapping[str, Json], started: str) -> None:
         """Notes one start of the command."""
         with self._transaction() as db:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from typing import Protocol
 
 from benchmarks.admission import Admission
 from benchmarks.display import Counts, SweepDisplay
+from benchmarks.doctor.findings import accepted_settings
 from benchmarks.ledger import LedgerRow, ledger
 from benchmarks.methods import make_method
 from benchmarks.plan import ModelPlan, Plan, check_unchanged
@@ -40,10 +41,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """A model that answers. `cache_tokens`: what its server holds at once, None if unknown."""
+    """A model that answers. `cache_tokens`: what its server holds at once, None if unknown.
+    `examined`: whether the server does what it is asked, once the client is open; see
+    benchmarks/doctor. None for a pool of our own, whose settings are ours."""
 
     client: Client
     cache_tokens: int | None = None
+    examined: Callable[[], Awaitable[list[str]]] | None = None
 
 
 Answers = Callable[[ModelPlan], AbstractAsyncContextManager[Answering]]
@@ -124,6 +128,7 @@ def sweep(
             store.set_up(plan.settings, plan.cells)
         else:
             check_unchanged(stored, plan.settings, run_dir)
+            store.accept(accepted_settings(plan.accepted))
             plan = replace(plan, cells=tuple(store.cells()))  # the same ones, with the run's ids
         store.begin_session(provenance(command_line()), datetime.now(UTC).isoformat("T", "seconds"))
         if budget is not None:
@@ -185,7 +190,11 @@ async def _one_server(
     """Runs the models that are the same but for the sampling, on the same replicas."""
     first = runs[0].model
     async with answers(first) as answering, answering.client as client:
-        await client.check(first.served_as)
+        if answering.examined is None:
+            await client.check(first.served_as)
+        else:
+            for line in await answering.examined():
+                display.tell(line)
         tokens = min(run.token_limit(answering.cache_tokens) for run in runs)
         admission = Admission(tokens)
         try:

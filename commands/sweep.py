@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,8 @@ from commands.flags import (
 from core.errors import UsageError
 
 if TYPE_CHECKING:
+    from benchmarks.doctor.here import Visit
+    from benchmarks.estimate.estimate import ModelEstimate
     from benchmarks.ledger import LedgerRow
     from benchmarks.plan import Plan
     from benchmarks.servers import ServerOptions
@@ -46,6 +50,15 @@ def add_sweep_flags(add: argparse.ArgumentParser) -> None:
     add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
     _add_choice(add)
     _add_server(add)
+    add.add_argument(
+        "--accept",
+        type=names,
+        action="extend",
+        default=[],
+        metavar="CHECK",
+        help="take what a check of `run.py doctor` refuses as it is; kept in the run and named in "
+        "its reports. May be given again",
+    )
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
     add.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
 
@@ -194,6 +207,7 @@ def plan_of(arguments: argparse.Namespace, *, dry: bool = False) -> tuple[Plan, 
         catalogue=arguments.catalogue,
         engine=engine_of(arguments),
         checkpoints=dict(arguments.checkpoint),
+        accept=tuple(arguments.accept),
         dry=dry,
     )
     plan = make_plan(suite, overrides, arguments.data)
@@ -202,14 +216,26 @@ def plan_of(arguments: argparse.Namespace, *, dry: bool = False) -> tuple[Plan, 
 
 def sweep(arguments: argparse.Namespace) -> int:
     """run.py sweep"""
-    from benchmarks.estimate.lines import estimated
+    from benchmarks.doctor.doctor import longest_turns, told
+    from benchmarks.doctor.findings import refuse
+    from benchmarks.doctor.here import look_around
+    from benchmarks.doctor.probes import said_first
+    from benchmarks.estimate.lines import with_lines
     from benchmarks.servers import limits_of, server_for
     from benchmarks.sweep import sweep as run_sweep
 
     plan, run_dir = plan_of(arguments)
-    for line in estimated(plan, run_dir, concurrency=arguments.concurrency):
+    estimates, lines = with_lines(plan, run_dir, concurrency=arguments.concurrency)
+    for line in lines:
         print(line, file=sys.stderr)
-    options = server_options(arguments, plan)
+    found = look_around(visit_of(arguments, plan, run_dir, estimates))
+    refuse(found, plan.accepted)
+    for line in told(found, plan.accepted):
+        print(line, file=sys.stderr)
+    longest = longest_turns(plan, estimates)
+    options = replace(server_options(arguments, plan), longest_turns=longest)
+    if arguments.endpoint:
+        print(f"check {said_first(longest, short=True)}", file=sys.stderr)
     rows = run_sweep(
         plan,
         run_dir,
@@ -221,6 +247,19 @@ def sweep(arguments: argparse.Namespace) -> int:
     _print_ledger(rows, options.budget)
     print(f"\nstore   {run_dir / 'run.sqlite'}\nnext    python run.py report {run_dir}")
     return INCOMPLETE if any(row.errors or row.owed for row in rows) else DONE
+
+
+def visit_of(
+    arguments: argparse.Namespace,
+    plan: Plan,
+    run_dir: Path,
+    estimates: Sequence[ModelEstimate],
+) -> Visit:
+    """What the checks that need no request look at."""
+    from benchmarks.doctor.here import Visit
+
+    endpoint, joins = arguments.endpoint is not None, arguments.ray_address is not None
+    return Visit(plan, run_dir, estimates, endpoint=endpoint, joins=joins)
 
 
 def server_options(arguments: argparse.Namespace, plan: Plan) -> ServerOptions:

@@ -42,6 +42,8 @@ from serving.api.options import ClientOptions
 from serving.api.outage import Outage, Patience, Trouble
 from serving.api.wire import (
     Asked,
+    Dialect,
+    Offered,
     Reply,
     error_text,
     read_models,
@@ -99,10 +101,10 @@ class Client:
         self._has_answered = False
         self._urls: dict[tuple[str, str], URL] = {}
         self._url_where = checked_url(options.url).with_query(None).with_fragment(None)
-        self._where = str(self._url_where)
+        self.where = str(self._url_where)
 
     def __repr__(self) -> str:
-        return f"Client({self._where})"
+        return f"Client({self.where})"
 
     async def __aenter__(self) -> Self:
         options = self.options
@@ -111,7 +113,7 @@ class Client:
             await asyncio.to_thread(self._tokenizer.render_chat, [Message("user", "")])
         allow_files(options.connections)
         self._room = asyncio.Semaphore(options.connections)
-        self._outage = Outage(self._where, self._patience)
+        self._outage = Outage(self.where, self._patience)
         self._connection = Connection(
             self._url_where,
             key_from(options.key_env),
@@ -185,16 +187,36 @@ class Client:
         asked = Asked(max_tokens, len(prompt_ids), with_ids=True)
         reply, _ = await self._reply(model, list(prompt_ids), asked, sampling)
         if reply.prompt_ids != tuple(prompt_ids):
-            raise RequestFailed(f"{self._where} read other prompt ids than it was sent")
+            raise RequestFailed(f"{self.where} read other prompt ids than it was sent")
         return reply
+
+    async def probe(
+        self,
+        model: str,
+        content: str,
+        asked: Asked,
+        sampling: Sampling,
+        dialect: Dialect | None = None,
+    ) -> Reply:
+        """One message of a user to the server's own chat template, in another dialect than the
+        client's where one is given. Raises as `turn` does."""
+        message = (Message("user", content),)
+        return (await self._reply(model, message, asked, sampling, dialect))[0]
+
+    async def offered(self) -> list[Offered]:
+        """The models that the server offers; Azure lists those of the resource, not its
+        deployments, and so nothing. Raises as `turn` does."""
+        if self.options.azure_api_version is not None:
+            return []
+        request = Request("GET", self._url("", "/models"))
+        offered, _ = await self._send(
+            request, lambda: request, lambda body: read_models(body, where=self.where), None
+        )
+        return offered
 
     async def models(self) -> list[str]:
         """Names of the models that the server offers. Raises as `turn` does."""
-        request = Request("GET", self._url("", "/models"))
-        names, _ = await self._send(
-            request, lambda: request, lambda body: read_models(body, where=self._where), None
-        )
-        return names
+        return [one.name for one in await self.offered()]
 
     async def check(self, model: str) -> None:
         """Fails early and clearly where `model` cannot be asked here.
@@ -204,12 +226,12 @@ class Client:
             HarnessError: the server cannot be reached, as `turn` raises it.
         """
         if self.options.azure_api_version is not None:
-            return  # Azure lists models of the resource, not its deployments.
+            return
         offered = await self.models()
         if model not in offered:
             names = self._open.without_key(visible(", ".join(offered)[:2000]))
             raise UsageError(
-                f"{self._where} does not serve {model!r}; it serves: {names}. "
+                f"{self.where} does not serve {model!r}; it serves: {names}. "
                 "Name one of these with --models."
             )
 
@@ -224,7 +246,12 @@ class Client:
         return self._tokenizer.render_chat(messages)
 
     async def _reply(
-        self, model: str, prompt: Sequence[Message] | list[int], asked: Asked, sampling: Sampling
+        self,
+        model: str,
+        prompt: Sequence[Message] | list[int],
+        asked: Asked,
+        sampling: Sampling,
+        dialect: Dialect | None = None,
     ) -> tuple[Reply, float]:
         """A reply, and what it cost in US dollars."""
         if isinstance(prompt, list):
@@ -235,18 +262,24 @@ class Client:
             return self._request(model, start, Asked(max_tokens=1), GREEDY)
 
         def read(body: bytes) -> Reply:
-            reply = read_reply(body, asked, where=self._where)
+            reply = read_reply(body, asked, where=self.where)
             text = self._open.without_key(reply.text)
             return reply if text is reply.text else replace(reply, text=text)
 
-        request = self._request(model, prompt, asked, sampling)
+        request = self._request(model, prompt, asked, sampling, dialect)
         weight = weight_of(len(request.body or b""), asked.prompt_tokens, asked.max_tokens)
         return await self._send(request, probe, read, weight)
 
     def _request(
-        self, model: str, prompt: Sequence[Message] | list[int], asked: Asked, sampling: Sampling
+        self,
+        model: str,
+        prompt: Sequence[Message] | list[int],
+        asked: Asked,
+        sampling: Sampling,
+        dialect: Dialect | None = None,
     ) -> Request:
-        body = request_body(model, prompt, asked, sampling, dialect=self.options.dialect)
+        spoken = dialect or self.options.dialect
+        body = request_body(model, prompt, asked, sampling, dialect=spoken)
         path = "/completions" if isinstance(prompt, list) else "/chat/completions"
         return Request("POST", self._url(model, path), body)
 
@@ -368,14 +401,14 @@ class Client:
         status = response.status
         text = response.body.decode("utf-8", errors="replace")
         if status == 429 or status >= 500:
-            said = f"{self._where} answered {status}: {connection.without_key(error_text(text))}"
+            said = f"{self.where} answered {status}: {connection.without_key(error_text(text))}"
             after_s = retry_after_s(response.headers)
             waits = status == 429 or ENGINE_DEAD in text
             return Trouble(RequestFailed(said), after_s, waits=waits)
         refused = refusal(
             status,
             text,
-            where=self._where,
+            where=self.where,
             key_env=self.options.key_env,
             dialect=self.options.dialect,
         )

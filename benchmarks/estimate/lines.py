@@ -32,6 +32,15 @@ def estimated(
     return plan_lines(plan, found, done, sheet)
 
 
+def with_lines(
+    plan: Plan, run_dir: Path, *, concurrency: int | None = None
+) -> tuple[list[ModelEstimate], list[str]]:
+    """The estimates of a plan by model, and the lines that say them."""
+    sheet, done = find_gpu(DEFAULT_GPU), done_in(run_dir)
+    found = estimate(plan, count_work(plan), done=done, gpu=sheet, concurrency=concurrency)
+    return found, list(plan_lines(plan, found, done, sheet))
+
+
 def plan_lines(
     plan: Plan, estimates: Sequence[ModelEstimate], done: Mapping[Key, Done], gpu: Gpu
 ) -> Iterator[str]:

@@ -186,7 +186,7 @@ def _placed(run: RunData, cell: CellStats) -> Placed | None:
 
 def _of_run(run: RunData, cell: CellStats, length: str, model: str) -> list[str]:
     """Deviations of model, method and numbers of samples."""
-    said = []
+    said = list(dict(run.settings.get("accepted", {})).values())
     text, models = PLAIN_ATTENTION
     if model in models and cell.length > ATTENTION_TOKENS:
         said.append(text)

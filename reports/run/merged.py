@@ -7,7 +7,7 @@ from typing import Any
 
 from core.errors import UsageError
 
-GROUPS = ("models", "methods", "tasks", "data", "outside")
+GROUPS = ("models", "methods", "tasks", "data", "outside", "accepted")
 """Settings by name. One name must mean one thing in all runs of a report."""
 
 

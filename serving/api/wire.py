@@ -64,9 +64,17 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Offered:
+    """A model that a server offers; its window in tokens, where the server tells it."""
+
+    name: str
+    window_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server answered. `reasoning`: thoughts that it tells apart from the text. Ids and
-    logprobs are there if they were asked for."""
+    """What a server answered. `reasoning`: thoughts that it tells apart from the text; `model`:
+    who answered, by its own word. Ids and logprobs are there if they were asked for."""
 
     text: str
     finish_reason: str
@@ -76,6 +84,7 @@ class Reply:
     reply_ids: tuple[int, ...] | None
     logprobs: tuple[float, ...] | None
     reasoning: str = ""
+    model: str = ""
 
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 31)]
@@ -132,11 +141,13 @@ class _Choice(_Json):
 class _Completion(_Json):
     choices: tuple[_Choice, ...] = Field(min_length=1)
     usage: _Usage | None = None
+    model: str | None = None
     prompt_token_ids: tuple[_Count, ...] | None = None
 
 
 class _Model(_Json):
     id: str
+    max_model_len: int | None = None  # vLLM, SGLang
 
 
 class _Models(_Json):
@@ -217,6 +228,7 @@ def read_reply(body: bytes, asked: Asked, *, where: str) -> Reply:
         reply_ids=choice.token_ids,
         logprobs=logprobs,
         reasoning=_reasoning(choice.message),
+        model=visible(completion.model or "")[:200],
     )
 
 
@@ -224,10 +236,11 @@ def _reasoning(message: _Message | None) -> str:
     return "" if message is None else message.reasoning_content or message.reasoning or ""
 
 
-def read_models(body: bytes, *, where: str) -> list[str]:
-    """The names in a list of models. Raises BadReply."""
+def read_models(body: bytes, *, where: str) -> list[Offered]:
+    """A list of models. Raises BadReply."""
     try:
-        return [model.id for model in _Models.model_validate_json(body).data]
+        found = _Models.model_validate_json(body).data
+        return [Offered(model.id, model.max_model_len) for model in found]
     except ValidationError as error:
         raise _bad(body, error, "list of models", where) from error
 

@@ -1,0 +1,1 @@
+"""Whether what a sweep would measure is what its reader thinks: `run.py doctor`."""
