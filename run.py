@@ -19,6 +19,7 @@ from commands.serve import add_serve
 from commands.sweep import add_status, add_sweep
 from commands.tasks import add_tasks
 from commands.train import add_train
+from commands.view import add_view
 from core.errors import HarnessError, UsageError
 
 RESUME = "Nothing finished is lost: give the same command again to go on."
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         add_doctor,
         add_status,
         add_report,
+        add_view,
         add_exhibit,
         add_serve,
         add_models,

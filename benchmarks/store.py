@@ -22,7 +22,7 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -74,6 +74,7 @@ SELECT cell.id AS cell, sample.sample_id AS id, task, length, method, model,
        COALESCE(SUM(turn.finish_reason = 'length'), 0) AS cut_turns
 FROM sample JOIN cell ON cell.id = sample.cell
 LEFT JOIN turn ON turn.cell = sample.cell AND turn.idx = sample.idx
+{where}
 GROUP BY sample.cell, sample.idx ORDER BY sample.cell, sample.idx
 """
 
@@ -384,12 +385,25 @@ class Store:
             ).fetchall()
         return [(request, _turn(*rest)) for request, *rest in rows]
 
-    def sample_rows(self) -> Iterator[dict[str, Any]]:
-        """One row a finished sample. `scores` is {profile: {metric: value}}; `cut_turns` counts
-        replies that the token budget cut; `evidence` is [{text, tokens: [start, end), depth}]."""
-        found = self._scores()
+    def finished(self) -> dict[int, tuple[int, int]]:
+        """Cell -> its samples that have ended, and those of them that ended well."""
+        query = "SELECT cell, COUNT(*), SUM(status = 'ok') FROM sample GROUP BY cell"
+        with self._guarded():
+            return {cell: (ended, well) for cell, ended, well in self._db.execute(query)}
+
+    def sample_rows(self, cells: Collection[int] | None = None) -> Iterator[dict[str, Any]]:
+        """One row a finished sample, of all cells or of some. `scores` is {profile: {metric:
+        value}}; `cut_turns` counts replies that the token budget cut; `evidence` is [{text,
+        tokens: [start, end), depth}]."""
+        for cell in [None] if cells is None else sorted(cells):
+            yield from self._sample_rows(cell)
+
+    def _sample_rows(self, cell: int | None) -> Iterator[dict[str, Any]]:
+        """The rows of a cell, or of all of them."""
+        found = self._scores(cell)
         key, scores = next(found, _NO_MORE)
-        for row in self._rows(SAMPLE_ROWS):
+        where = "" if cell is None else f"WHERE sample.cell = {cell:d}"
+        for row in self._rows(SAMPLE_ROWS.format(where=where)):
             place = row.pop("cell"), row["index"]
             while key < place:
                 key, scores = next(found, _NO_MORE)
@@ -397,9 +411,12 @@ class Store:
                 row[name] = json.loads(row[name])
             yield row | {"scores": scores if key == place else {}}
 
-    def _scores(self) -> Iterator[tuple[tuple[float, float], dict[str, dict[str, float]]]]:
+    def _scores(
+        self, cell: int | None
+    ) -> Iterator[tuple[tuple[float, float], dict[str, dict[str, float]]]]:
         """((cell, index), its scores), in the order of `sample_rows`."""
-        query = "SELECT cell, idx, profile, metric, value FROM score ORDER BY cell, idx"
+        where = "" if cell is None else f"WHERE cell = {cell:d} "
+        query = f"SELECT cell, idx, profile, metric, value FROM score {where}ORDER BY cell, idx"
         with self._guarded():
             for key, group in groupby(self._db.execute(query), key=lambda row: row[:2]):
                 scores: dict[str, dict[str, float]] = {}

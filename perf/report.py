@@ -37,7 +37,10 @@ TASKS = (
 LENGTHS = tuple(8_192 << place for place in range(7))
 TURNS_AT_SHORTEST = 5
 REPLY = "The special magic number for tidy-harbour is 4821937. " * 4
-PARTS = ("load_runs", "find_reference", "compare", "_figures", "page_html", "_tables")
+PARTS = (
+    *("load_runs", "find_reference", "compare", "_figures", "explorer_of", "page_html"),
+    "_tables",
+)
 """What a report is made of, by the names that reports/report.py calls."""
 
 

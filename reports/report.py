@@ -15,6 +15,8 @@ from pathlib import Path
 
 from core.errors import UsageError
 from core.files import write_whole
+from reports.explorer.page import DEFAULT_TURNS, TurnsChoice, explorer_of
+from reports.explorer.table import Runs
 from reports.figures.cost import cost_figure, turns_figure
 from reports.figures.curves import accuracy_figure
 from reports.figures.depth import depth_figure
@@ -49,12 +51,19 @@ class ReportFiles:
 
 
 def write_report(
-    runs: Sequence[Path], out: Path | None = None, reference: str | None = None
+    runs: Sequence[Path],
+    out: Path | None = None,
+    reference: str | None = None,
+    *,
+    turns: TurnsChoice = DEFAULT_TURNS,
+    data: Path | None = None,
 ) -> ReportFiles:
     """Renders one report of all runs, folders of stores or exports, into `out` (default, for one
     folder: its `report`). Files that are there are replaced one by one, each in one step.
 
-    `reference` names the model or method that paired tests compare all others with.
+    `reference` names the model or method that paired tests compare all others with. `turns`: of
+    which samples the page holds the turns; `data`: the folder of the corpora that their contexts
+    are made from again.
 
     Raises:
         UsageError: no run there, runs that do not go together, no finished sample yet, no
@@ -75,7 +84,8 @@ def write_report(
     figures = _figures(run)
     curves = published_figure(reference_rows, published_methods())
     parts = PageParts(
-        run, compared_with, tuple(figures), curves, tuple(comparisons), tuple(reference_rows)
+        *(run, compared_with, tuple(figures), curves, tuple(comparisons), tuple(reference_rows)),
+        explorer_of(Runs(runs), run.name, turns, data),
     )
     page = page_html(parts).encode()
     everything = [*figures, curves] if curves else figures

@@ -1,13 +1,13 @@
 """The page of a run: one HTML file that needs nothing else, from templates/page.html.
 
-Everything that a model, a document or a server wrote is escaped by the template engine; the
-page's own policy forbids scripts and anything from elsewhere.
+Everything that a model, a document or a server wrote is escaped by the template engine, or lies in
+the explorer's inert blocks; the page's own policy forbids all scripts but the explorer's, and
+anything from elsewhere.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from reports.explorer.page import STATIC, Explorer, digest
 from reports.figures.style import Rendered
 from reports.labels import Series, length_label, model_label, percent
 from reports.page.verdict import verdict
@@ -45,12 +46,13 @@ class PageParts:
     reference: Rendered | None
     comparisons: tuple[Comparison, ...]
     reference_rows: tuple[PublishedRow, ...]
+    explorer: Explorer
 
 
 def page_html(parts: PageParts) -> str:
     """The page as HTML text."""
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader([TEMPLATES, STATIC]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -71,14 +73,15 @@ def page_html(parts: PageParts) -> str:
         "p_value": p_value,
         "pair_count": pair_count,
     }
-    css = (TEMPLATES / "page.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    run = parts.run
+    run, explorer = parts.run, parts.explorer
+    css = (TEMPLATES / "page.css").read_text(encoding="utf-8") + explorer.css
     return environment.get_template("page.html").render(
         run=run,
-        css=Markup(css),  # our own file, and the policy allows this very text only
-        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; "
-        "base-uri 'none'; form-action 'none'",
+        explorer=explorer,
+        css=Markup(css),  # our own files, and the policy allows these very texts only
+        script=Markup(explorer.script),
+        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest(css)}'; "
+        f"{explorer.script_policy}; base-uri 'none'; form-action 'none'",
         title=" · ".join(dict.fromkeys([str(run.settings.get("suite") or "Run"), run.name])),
         models=_models(run),
         verdict=verdict(run),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -35,7 +36,8 @@ class RunSource(Protocol):
     def settings(self) -> dict[str, Any] | None: ...
     def sessions(self) -> list[dict[str, Any]]: ...
     def cells(self) -> list[Cell]: ...
-    def sample_rows(self) -> Iterator[dict[str, Any]]: ...
+    def finished(self) -> dict[int, tuple[int, int]]: ...
+    def sample_rows(self, cells: Collection[int] | None = None) -> Iterator[dict[str, Any]]: ...
     def turns_of(self, cell: int, idx: int) -> Sequence[tuple[str, Turn]]: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -75,13 +77,24 @@ class ExportedRun:
         """See `Store.cells`."""
         return self._cells
 
-    def sample_rows(self) -> Iterator[dict[str, Any]]:
+    def finished(self) -> dict[int, tuple[int, int]]:
+        """See `Store.finished`."""
+        ids = {key_of(cell): cell.id for cell in self._cells}
+        ended: Counter[int] = Counter()
+        well: Counter[int] = Counter()
+        for row in self.sample_rows():
+            ended[ids[row_key(row)]] += 1
+            well[ids[row_key(row)]] += row["status"] == "ok"
+        return {cell: (count, well[cell]) for cell, count in ended.items()}
+
+    def sample_rows(self, cells: Collection[int] | None = None) -> Iterator[dict[str, Any]]:
         """See `Store.sample_rows`.
 
         Raises:
             UsageError: a line is no sample of the run; names it.
         """
         known = {key_of(cell) for cell in self._cells}
+        wanted = {key_of(cell) for cell in self._cells if cells is None or cell.id in cells}
         for number, row in read_jsonl(self.path):
             if lacking := [name for name in EXPORTED if name not in row]:
                 raise UsageError(
@@ -92,7 +105,8 @@ class ExportedRun:
                     f"{self.path}, line {number}: {row_key(row)} is no cell of "
                     f"{sidecar(self.path).name}; the two files must be of one export"
                 )
-            yield row
+            if row_key(row) in wanted:
+                yield row
 
     def turns_of(self, cell: int, idx: int) -> list[tuple[str, Turn]]:
         """None: an export has no turns."""

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import UsageError
+from reports.explorer.page import explorer_of
+from reports.explorer.table import Runs
 from reports.figures.style import Rendered
 from reports.page.page import PageParts, marked, page_html, shortened
 from reports.page.verdict import verdict
@@ -59,7 +61,8 @@ def page_of(run_dir: Path) -> tuple[str, Strict]:
     names = [f"{kind}_{profile}" for kind in ("accuracy", "heatmap") for profile in PROFILES]
     figures = tuple(Rendered(name, "", "", b"png", b"pdf") for name in [*names, "cost"])
     beside = tuple(compare(run, rows)), tuple(references(run, rows))
-    text = page_html(PageParts(run, run.all_series[0], figures, None, *beside))
+    explorer = explorer_of(Runs([run_dir]), run.name, "all")
+    text = page_html(PageParts(run, run.all_series[0], figures, None, *beside, explorer))
     parser = Strict()
     parser.feed(text)
     parser.close()
@@ -141,18 +144,25 @@ def test_the_page_is_well_formed_and_needs_nothing_else(build_run: BuildRun) -> 
         assert address.startswith(("data:image/png;base64,", "#", "figures/", "tables/")), address
         if address.startswith("#"):
             assert address[1:] in page.ids
-    assert not {"script", "link", "iframe"} & set(page.tags)
+    assert not {"link", "iframe"} & set(page.tags)
     assert not {name for name in page.attributes if name == "style" or name.startswith("on")}
 
 
-def test_the_policy_allows_this_style_sheet_and_nothing_else(build_run: BuildRun) -> None:
+def test_the_policy_allows_this_style_sheet_and_this_script_and_nothing_else(
+    build_run: BuildRun,
+) -> None:
     text, page = page_of(build_run(pair([RIGHT])))
     css = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    script = re.search(r'<script type="module">(.*?)</script>', text, re.DOTALL)
     assert css
-    digest = base64.b64encode(hashlib.sha256(css[1].encode()).digest()).decode()
+    assert script
+    of_css, of_script = (
+        base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
+        for found in (css, script)
+    )
     assert page.policy == (
-        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; img-src data:; style-src 'sha256-{of_css}'; "
+        f"script-src 'sha256-{of_script}'; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -168,7 +178,9 @@ def test_whatever_models_and_documents_wrote_is_escaped(build_run: BuildRun) -> 
     )
     cells = pair([bad, Ended(error="<b>kind</b>")], model="<script>m</script>")
     text, page = page_of(build_run(cells, settings_for("<script>m</script>", source=ATTACK)))
-    assert "script" not in page.tags
+    inert = text.count('<script type="text/plain" id="')
+    assert inert == 7  # the rows, and six samples' turns
+    assert page.tags.count("script") == inert + 1
     assert page.tags.count("img") == 5  # the figures only
     assert "&lt;script&gt;alert" in text
     assert "<mark>&lt;script&gt;</mark>" in text  # a gold is marked, and still escaped
@@ -177,7 +189,7 @@ def test_whatever_models_and_documents_wrote_is_escaped(build_run: BuildRun) -> 
 
 def test_errors_and_owed_samples_are_prominent(build_run: BuildRun) -> None:
     text, _ = page_of(build_run(pair([RIGHT, Ended(error="timeout")], samples=4)))
-    head = text[: text.index("<main>")]
+    head = text[: text.index("<main ")]
     assert "2 samples ended in an error" in head
     assert "no reply in 120 s" in head
     assert "10 of 16 samples are still owed" in head

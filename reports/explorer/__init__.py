@@ -1,0 +1,1 @@
+"""The explorer: every sample of a run as a row, and its turns one by one."""
