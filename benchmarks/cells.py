@@ -28,12 +28,13 @@ class Choice:
     tasks: tuple[str, ...] | None = None
     lengths: tuple[int, ...] | None = None
     samples: int | None = None
+    draws: int | None = None
 
 
 def cells_of(suite: Suite, choice: Choice) -> tuple[Cell, ...]:
     """The chosen cells, block by block and pair by pair, lengths before tasks, models and methods.
 
-    A cell that flags bring into several blocks has the samples of the first.
+    A cell that flags bring into several blocks has the samples and draws of the first.
 
     Raises:
         UsageError: nothing is left.
@@ -43,7 +44,7 @@ def cells_of(suite: Suite, choice: Choice) -> tuple[Cell, ...]:
     methods = {name for block in known for name in block.methods}
     tasks = {name for block in known for name in block.tasks}
     lengths = {length for block in known for length in block.lengths}
-    samples: dict[tuple[str, int, str, str], int] = {}
+    counts: dict[tuple[str, int, str, str], tuple[int, int]] = {}
     for block in known:
         for key in _keys(
             _kept(block.lengths, choice.lengths, lengths),
@@ -51,8 +52,8 @@ def cells_of(suite: Suite, choice: Choice) -> tuple[Cell, ...]:
             _kept(block.models, choice.models, models),
             _kept(block.methods, choice.methods, methods),
         ):
-            samples.setdefault(key, choice.samples or block.samples)
-    if not samples:
+            counts.setdefault(key, (choice.samples or block.samples, choice.draws or block.draws))
+    if not counts:
         pairs = dict.fromkeys(
             f"{', '.join(block.models)} with {', '.join(block.methods)}" for block in known
         )
@@ -60,7 +61,7 @@ def cells_of(suite: Suite, choice: Choice) -> tuple[Cell, ...]:
             f"suite {suite.name}: no cell is left, none of its blocks has all that the flags "
             f"ask for. It runs {'; '.join(pairs)}."
         )
-    return tuple(Cell(place, *key, count) for place, (key, count) in enumerate(samples.items()))
+    return tuple(Cell(place, *key, *count) for place, (key, count) in enumerate(counts.items()))
 
 
 def with_data_at_hand(

@@ -12,7 +12,8 @@ from benchmarks.store import Cell, Store
 
 @dataclass(slots=True)
 class LedgerRow:
-    """Counts of samples. samples = attempted + owed; attempted = ok + sum(errors).
+    """Counts of samples, each draw of one by itself. samples x draws = attempted + owed;
+    attempted = ok + sum(errors).
 
     `cut`: samples in which the token budget cut a reply, `cut_turns` those replies. `unparsed`:
     samples that ended well, with no answer marker in the reply. `scores`: profile -> mean of the
@@ -33,7 +34,7 @@ class LedgerRow:
     @property
     def owed(self) -> int:
         """Samples not attempted yet."""
-        return self.cell.samples - self.attempted
+        return self.cell.rollouts - self.attempted
 
 
 def ledger(store: Store) -> list[LedgerRow]:

@@ -53,6 +53,7 @@ class Overrides:
     tasks: tuple[str, ...] | None = None
     lengths: tuple[int, ...] | None = None
     samples: int | None = None
+    draws: int | None = None
     seed: int | None = None
     endpoint: str | None = None
     tokenizer: str | None = None
@@ -65,7 +66,8 @@ class Overrides:
     @property
     def choice(self) -> Choice:
         """The part that chooses cells."""
-        return Choice(self.models, self.methods, self.tasks, self.lengths, self.samples)
+        counts = self.samples, self.draws
+        return Choice(self.models, self.methods, self.tasks, self.lengths, *counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,10 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
         UsageError: an unknown name or setting, or a cell that cannot be made.
         DataMissing: a task's corpus is not there.
     """
-    if overrides.samples is not None and overrides.samples < 1:
-        raise UsageError(f"--samples: got {overrides.samples}, expected at least 1")
+    for flag in ("samples", "draws"):
+        count = getattr(overrides, flag)
+        if count is not None and count < 1:
+            raise UsageError(f"--{flag}: got {count}, expected at least 1")
     seed = suite.seed if overrides.seed is None else overrides.seed
     for name in suite.method_settings:
         if name not in METHODS and not is_outside(name):
@@ -122,6 +126,7 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
     for task in {cell.task for cell in cells}:
         find_task(task)
     models = _model_plans(cells, suite, overrides, seed)
+    _check_draws(cells, models)
     corpora = Corpora(data)
 
     def make(cell: Cell) -> object:
@@ -174,7 +179,7 @@ def _settings(plan: Plan, overrides: Overrides) -> dict[str, Json]:
         "models": {name: _model_settings(p, has_weights) for name, p in plan.models.items()},
         "methods": {name: described(name) for name in methods},
         "tasks": {name: _task_settings(task) for name, task in plan.tasks.items()},
-        "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in plan.cells],
+        "cells": [list(c.row) for c in plan.cells],
         "generation": GENERATION,
         "data": {
             **plan.corpora.fingerprints(),
@@ -328,6 +333,16 @@ def _try_each(
             sample = task.sample(at, Materials(tokenizer, corpora))
             questions[name] = max(questions.get(name, ""), sample.problem.question, key=len)
     return questions
+
+
+def _check_draws(cells: Sequence[Cell], models: Mapping[str, ModelPlan]) -> None:
+    """Refuses several draws where each would be the first again."""
+    for cell in cells:
+        if cell.draws > 1 and models[cell.model].sampling.temperature == 0:
+            raise UsageError(
+                f"{cell.task} by {cell.method} on {cell.model}: {cell.draws} draws at temperature "
+                "0 are the same answer each. Take draws = 1, or a temperature."
+            )
 
 
 def window_faults(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -2,9 +2,9 @@
 
     run     what was asked for: the settings, fixed for the life of the run
     session one row a start of the command: versions, revision, machine
-    cell    task x length x method x model, with the number of samples owed
-    sample  how each finished sample ended: its reply and prediction, or its error; and where in
-            the context its evidence stands
+    cell    task x length x method x model, with the numbers of samples owed and of their draws
+    sample  how each draw of a finished sample ended: its reply and prediction, or its error; and
+            where in the context its evidence stands
     score   its scores, by profile and metric
     turn    every turn as it ended, with what the method told of it; prompts are kept as a hash,
             since they can be made again
@@ -33,70 +33,88 @@ from core.evidence import Placed
 from core.types import Answer, Failure, Json, Sample, TokenSpan, Turn
 
 STORE_NAME = "run.sqlite"
-VERSION = 2
+VERSION = 3
 
 SCHEMA = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE session (id INTEGER PRIMARY KEY, started TEXT NOT NULL, provenance TEXT NOT NULL);
 CREATE TABLE cell (
     id INTEGER PRIMARY KEY, task TEXT NOT NULL, length INTEGER NOT NULL, method TEXT NOT NULL,
-    model TEXT NOT NULL, samples INTEGER NOT NULL, UNIQUE (task, length, method, model));
+    model TEXT NOT NULL, samples INTEGER NOT NULL, draws INTEGER NOT NULL,
+    UNIQUE (task, length, method, model));
 CREATE TABLE sample (
-    cell INTEGER NOT NULL REFERENCES cell, idx INTEGER NOT NULL, sample_id TEXT NOT NULL,
+    cell INTEGER NOT NULL REFERENCES cell, idx INTEGER NOT NULL, draw INTEGER NOT NULL,
+    sample_id TEXT NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('ok', 'error')), error_kind TEXT, error TEXT,
     question TEXT NOT NULL, golds TEXT NOT NULL, reply TEXT, prediction TEXT,
     truncated_tokens INTEGER NOT NULL, counts TEXT NOT NULL, meta TEXT NOT NULL,
-    evidence TEXT NOT NULL, PRIMARY KEY (cell, idx)) WITHOUT ROWID;
+    evidence TEXT NOT NULL, PRIMARY KEY (cell, idx, draw)) WITHOUT ROWID;
 CREATE TABLE score (
-    cell INTEGER NOT NULL, idx INTEGER NOT NULL, profile TEXT NOT NULL, metric TEXT NOT NULL,
-    value REAL NOT NULL, PRIMARY KEY (cell, idx, profile, metric)) WITHOUT ROWID;
+    cell INTEGER NOT NULL, idx INTEGER NOT NULL, draw INTEGER NOT NULL, profile TEXT NOT NULL,
+    metric TEXT NOT NULL, value REAL NOT NULL,
+    PRIMARY KEY (cell, idx, draw, profile, metric)) WITHOUT ROWID;
 CREATE TABLE turn (
-    cell INTEGER NOT NULL REFERENCES cell, idx INTEGER NOT NULL, turn INTEGER NOT NULL,
-    request TEXT NOT NULL, tag TEXT NOT NULL, reply TEXT NOT NULL, finish_reason TEXT NOT NULL,
-    prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, seconds REAL NOT NULL,
-    reads TEXT NOT NULL, memory TEXT, memory_is_reply INTEGER NOT NULL,
-    PRIMARY KEY (cell, idx, turn)) WITHOUT ROWID;
+    cell INTEGER NOT NULL REFERENCES cell, idx INTEGER NOT NULL, draw INTEGER NOT NULL,
+    turn INTEGER NOT NULL, request TEXT NOT NULL, tag TEXT NOT NULL, reply TEXT NOT NULL,
+    finish_reason TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
+    seconds REAL NOT NULL, reads TEXT NOT NULL, memory TEXT, memory_is_reply INTEGER NOT NULL,
+    PRIMARY KEY (cell, idx, draw, turn)) WITHOUT ROWID;
 """
 ASIDE = """TABLE IF NOT EXISTS aside (
-    cell INTEGER NOT NULL, idx INTEGER NOT NULL, turn INTEGER NOT NULL,
-    reasoning TEXT NOT NULL, usd REAL NOT NULL, PRIMARY KEY (cell, idx, turn)) WITHOUT ROWID"""
+    cell INTEGER NOT NULL, idx INTEGER NOT NULL, draw INTEGER NOT NULL, turn INTEGER NOT NULL,
+    reasoning TEXT NOT NULL, usd REAL NOT NULL,
+    PRIMARY KEY (cell, idx, draw, turn)) WITHOUT ROWID"""
 """Stores of earlier versions lack it: made at their next start, empty where they are read."""
 # `memory` is NULL where the method told none, and where the memory is the reply word for word.
 
 SAMPLE_ROWS = """
 SELECT cell.id AS cell, sample.sample_id AS id, task, length, method, model,
-       sample.idx AS "index", question, golds, sample.reply, prediction, status, error_kind,
-       error, truncated_tokens, counts, meta, evidence,
+       sample.idx AS "index", sample.draw, question, golds, sample.reply, prediction,
+       status, error_kind, error, truncated_tokens, counts, meta, evidence,
        COUNT(turn.turn) AS turns, COALESCE(SUM(turn.tag = 'memory'), 0) AS memory_turns,
        COALESCE(SUM(turn.prompt_tokens), 0) AS prompt_tokens,
        COALESCE(SUM(turn.completion_tokens), 0) AS completion_tokens,
        COALESCE(SUM(turn.seconds), 0.0) AS seconds,
        COALESCE(SUM(turn.finish_reason = 'length'), 0) AS cut_turns
 FROM sample JOIN cell ON cell.id = sample.cell
-LEFT JOIN turn ON turn.cell = sample.cell AND turn.idx = sample.idx
+LEFT JOIN turn
+       ON turn.cell = sample.cell AND turn.idx = sample.idx AND turn.draw = sample.draw
 {where}
-GROUP BY sample.cell, sample.idx ORDER BY sample.cell, sample.idx
+GROUP BY sample.cell, sample.idx, sample.draw ORDER BY sample.cell, sample.idx, sample.draw
 """
 
 TURN_ROWS = """
 SELECT sample.sample_id AS id, cell.task, cell.length, cell.method, cell.model,
-       turn.idx AS "index", turn.turn, turn.tag, turn.request, turn.reply, turn.finish_reason,
-       turn.prompt_tokens, turn.completion_tokens, turn.seconds, turn.reads,
+       turn.idx AS "index", turn.draw, turn.turn, turn.tag, turn.request, turn.reply,
+       turn.finish_reason, turn.prompt_tokens, turn.completion_tokens, turn.seconds, turn.reads,
        CASE WHEN turn.memory_is_reply THEN turn.reply ELSE turn.memory END AS memory,
        COALESCE(aside.reasoning, '') AS reasoning, COALESCE(aside.usd, 0.0) AS usd
 FROM turn JOIN cell ON cell.id = turn.cell
-LEFT JOIN sample ON sample.cell = turn.cell AND sample.idx = turn.idx
-LEFT JOIN aside ON aside.cell = turn.cell AND aside.idx = turn.idx AND aside.turn = turn.turn
-ORDER BY turn.cell, turn.idx, turn.turn
+LEFT JOIN sample
+       ON sample.cell = turn.cell AND sample.idx = turn.idx AND sample.draw = turn.draw
+LEFT JOIN aside
+       ON aside.cell = turn.cell AND aside.idx = turn.idx AND aside.draw = turn.draw
+       AND aside.turn = turn.turn
+ORDER BY turn.cell, turn.idx, turn.draw, turn.turn
 """
 
-_NO_MORE: tuple[tuple[float, float], dict[str, dict[str, float]]] = ((math.inf, math.inf), {})
+AT = "cell = ? AND idx = ? AND draw = ?"
+"""Where a row's place is the one given."""
+
+Place = tuple[int, int, int]
+"""Cell, index of the sample in it, draw."""
+
+_NO_MORE: tuple[tuple[float, float, float], dict[str, dict[str, float]]] = (
+    (math.inf, math.inf, math.inf),
+    {},
+)
 """Behind the last score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One square of a suite: `samples` samples of a task at a length, by a method on a model."""
+    """One square of a suite: `samples` samples of a task at a length, by a method on a model, each
+    answered `draws` times with seeds of its own."""
 
     id: int
     task: str
@@ -104,6 +122,17 @@ class Cell:
     method: str
     model: str
     samples: int
+    draws: int = 1
+
+    @property
+    def rollouts(self) -> int:
+        """Answers of the cell: every draw of every sample."""
+        return self.samples * self.draws
+
+    @property
+    def row(self) -> tuple[str, int, str, str, int, int]:
+        """All of it but its id, as settings and exports write it."""
+        return self.task, self.length, self.method, self.model, self.samples, self.draws
 
 
 class Store:
@@ -243,8 +272,7 @@ class Store:
         with self._transaction() as db:
             db.execute("INSERT INTO run VALUES ('settings', ?)", (_dump(settings),))
             db.executemany(
-                "INSERT INTO cell VALUES (?, ?, ?, ?, ?, ?)",
-                [(c.id, c.task, c.length, c.method, c.model, c.samples) for c in cells],
+                "INSERT INTO cell VALUES (?, ?, ?, ?, ?, ?, ?)", [(c.id, *c.row) for c in cells]
             )
 
     def accept(self, deviations: Mapping[str, Json]) -> None:
@@ -264,26 +292,25 @@ class Store:
                 (started, _dump(provenance)),
             )
 
-    def add_turn(self, cell: int, idx: int, number: int, request: str, turn: Turn) -> None:
+    def add_turn(self, place: Place, number: int, request: str, turn: Turn) -> None:
         """Commits one finished turn; `request` is the hash of what was asked."""
         with self._transaction() as db:
             # A turn of a changed request replaces the stale one and all that followed it. What
             # those cost stays spent, see `spent_usd`.
             for table in ("turn", "aside"):
-                query = f"DELETE FROM {table} WHERE cell = ? AND idx = ? AND turn >= ?"
-                db.execute(query, (cell, idx, number))
+                db.execute(f"DELETE FROM {table} WHERE {AT} AND turn >= ?", (*place, number))
             db.execute(
-                "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *(cell, idx, number, request, turn.tag, turn.reply, turn.finish_reason),
+                    *(*place, number, request, turn.tag, turn.reply, turn.finish_reason),
                     *(turn.prompt_tokens, turn.completion_tokens, turn.seconds),
                     _dump([[span.start, span.end] for span in turn.reads]),
                     *((None, 1) if turn.memory == turn.reply else (turn.memory, 0)),
                 ),
             )
             if turn.reasoning or turn.usd:
-                aside = (cell, idx, number, turn.reasoning, turn.usd)
-                db.execute("INSERT INTO aside VALUES (?, ?, ?, ?, ?)", aside)
+                aside = (*place, number, turn.reasoning, turn.usd)
+                db.execute("INSERT INTO aside VALUES (?, ?, ?, ?, ?, ?)", aside)
 
     def keep_spent(self, usd: float) -> None:
         """Notes what the run has cost at most, requests in flight with all that they may cost."""
@@ -297,15 +324,17 @@ class Store:
         ending: Answer | Failure,
         scores: Mapping[str, Mapping[str, float]],
         evidence: Sequence[Placed] = (),
+        draw: int = 0,
     ) -> None:
-        """Commits how a sample ended, with its scores; replaces an earlier failure."""
+        """Commits how a draw of a sample ended, with its scores; replaces an earlier failure."""
         answer = ending if isinstance(ending, Answer) else None
         failure = ending if isinstance(ending, Failure) else None
         with self._transaction() as db:
             db.execute(
-                "INSERT OR REPLACE INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO sample"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *(cell, sample.index, sample.id, "ok" if answer else "error"),
+                    *(cell, sample.index, draw, sample.id, "ok" if answer else "error"),
                     *((failure.kind, failure.message) if failure else (None, None)),
                     *(sample.problem.question, _dump(list(sample.golds))),
                     *((answer.reply, answer.prediction) if answer else (None, None)),
@@ -317,15 +346,13 @@ class Store:
                     _dump([_evidence(one) for one in evidence]),
                 ),
             )
-            _write_scores(db, cell, sample.index, scores)
+            _write_scores(db, (cell, sample.index, draw), scores)
 
-    def set_scores(
-        self, scores: Mapping[tuple[int, int], Mapping[str, Mapping[str, float]]]
-    ) -> None:
-        """Replaces the scores of finished samples, by (cell, index), in one transaction."""
+    def set_scores(self, scores: Mapping[Place, Mapping[str, Mapping[str, float]]]) -> None:
+        """Replaces the scores of finished samples, by their places, in one transaction."""
         with self._transaction() as db:
-            for (cell, idx), found in scores.items():
-                _write_scores(db, cell, idx, found)
+            for place, found in scores.items():
+                _write_scores(db, place, found)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -357,31 +384,31 @@ class Store:
         with self._guarded():
             return [Cell(*row) for row in self._db.execute("SELECT * FROM cell ORDER BY id")]
 
-    def done(self) -> set[tuple[int, int]]:
-        """(cell, index) of every sample that ended well. A failed one is owed again."""
+    def done(self) -> set[Place]:
+        """The place of every draw that ended well. A failed one is owed again."""
         with self._guarded():
-            return set(self._db.execute("SELECT cell, idx FROM sample WHERE status = 'ok'"))
+            return set(self._db.execute("SELECT cell, idx, draw FROM sample WHERE status = 'ok'"))
 
     def unfinished_work(self) -> dict[int, tuple[int, int, int]]:
         """Cell -> turns, prompt tokens and reply tokens of the samples that have not ended well."""
         query = (
             "SELECT cell, COUNT(*), SUM(prompt_tokens), SUM(completion_tokens) FROM turn WHERE NOT"
             " EXISTS (SELECT 1 FROM sample WHERE sample.cell = turn.cell AND sample.idx = turn.idx"
-            " AND status = 'ok') GROUP BY cell"
+            " AND sample.draw = turn.draw AND status = 'ok') GROUP BY cell"
         )
         with self._guarded():
             return {
                 cell: (turns, asked, said) for cell, turns, asked, said in self._db.execute(query)
             }
 
-    def turns_of(self, cell: int, idx: int) -> list[tuple[str, Turn]]:
-        """(request hash, turn) of the stored turns of a sample, in order, prompts left out."""
+    def turns_of(self, place: Place) -> list[tuple[str, Turn]]:
+        """(request hash, turn) of the stored turns of a draw, in order, prompts left out."""
         with self._guarded():
             rows = self._db.execute(
                 "SELECT request, reads, memory, memory_is_reply, tag, reply, finish_reason,"
                 " prompt_tokens, completion_tokens, seconds FROM turn"
-                " WHERE cell = ? AND idx = ? ORDER BY turn",
-                (cell, idx),
+                f" WHERE {AT} ORDER BY turn",
+                place,
             ).fetchall()
         return [(request, _turn(*rest)) for request, *rest in rows]
 
@@ -404,7 +431,7 @@ class Store:
         key, scores = next(found, _NO_MORE)
         where = "" if cell is None else f"WHERE sample.cell = {cell:d}"
         for row in self._rows(SAMPLE_ROWS.format(where=where)):
-            place = row.pop("cell"), row["index"]
+            place = row.pop("cell"), row["index"], row["draw"]
             while key < place:
                 key, scores = next(found, _NO_MORE)
             for name in ("golds", "counts", "meta", "evidence"):
@@ -413,26 +440,29 @@ class Store:
 
     def _scores(
         self, cell: int | None
-    ) -> Iterator[tuple[tuple[float, float], dict[str, dict[str, float]]]]:
-        """((cell, index), its scores), in the order of `sample_rows`."""
+    ) -> Iterator[tuple[tuple[float, float, float], dict[str, dict[str, float]]]]:
+        """(place, its scores), in the order of `sample_rows`."""
         where = "" if cell is None else f"WHERE cell = {cell:d} "
-        query = f"SELECT cell, idx, profile, metric, value FROM score {where}ORDER BY cell, idx"
+        query = (
+            f"SELECT cell, idx, draw, profile, metric, value FROM score {where}"
+            "ORDER BY cell, idx, draw"
+        )
         with self._guarded():
-            for key, group in groupby(self._db.execute(query), key=lambda row: row[:2]):
+            for key, group in groupby(self._db.execute(query), key=lambda row: row[:3]):
                 scores: dict[str, dict[str, float]] = {}
-                for _, _, profile, metric, value in group:
+                for _, _, _, profile, metric, value in group:
                     scores.setdefault(profile, {})[metric] = value
                 yield key, scores
 
-    def squared_tokens(self) -> dict[tuple[int, int], int]:
-        """(cell, index) -> the squares of its turns' tokens, prompt and reply, added up: what
+    def squared_tokens(self) -> dict[Place, int]:
+        """Place -> the squares of its turns' tokens, prompt and reply, added up: what
         attention costs grows with it."""
         query = (
-            "SELECT cell, idx, SUM((prompt_tokens + completion_tokens)"
-            " * (prompt_tokens + completion_tokens)) FROM turn GROUP BY cell, idx"
+            "SELECT cell, idx, draw, SUM((prompt_tokens + completion_tokens)"
+            " * (prompt_tokens + completion_tokens)) FROM turn GROUP BY cell, idx, draw"
         )
         with self._guarded():
-            return {(cell, idx): squares for cell, idx, squares in self._db.execute(query)}
+            return {tuple(place): squares for *place, squares in self._db.execute(query)}
 
     def turn_rows(self) -> Iterator[dict[str, Any]]:
         """One row a turn, as `run.py export --turns` writes it. `reads` is [[start, end), ...] in
@@ -449,13 +479,13 @@ class Store:
 
 
 def _write_scores(
-    db: sqlite3.Connection, cell: int, idx: int, scores: Mapping[str, Mapping[str, float]]
+    db: sqlite3.Connection, place: Place, scores: Mapping[str, Mapping[str, float]]
 ) -> None:
-    db.execute("DELETE FROM score WHERE cell = ? AND idx = ?", (cell, idx))
+    db.execute(f"DELETE FROM score WHERE {AT}", place)
     db.executemany(
-        "INSERT INTO score VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?)",
         [
-            (cell, idx, profile, metric, value)
+            (*place, profile, metric, value)
             for profile, metrics in scores.items()
             for metric, value in metrics.items()
         ],

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 
 from benchmarks.admission import Admission
-from benchmarks.store import Store
+from benchmarks.store import Place, Store
 from core.rollout import told
 from core.types import Message, Sample, Sampling, TokenSpan, Turn
 
@@ -21,7 +21,7 @@ CHARS_PER_TOKEN = 3.5
 
 
 class StoredChat:
-    """Implements `core.types.Chat` for a sample of the cell with the id `cell`.
+    """Implements `core.types.Chat` for a draw of a sample, at its place in the store.
 
     A method asks the same turns when it gets the same replies, so a resumed rollout runs
     from its beginning: each request whose hash equals the stored one is answered from the
@@ -31,7 +31,7 @@ class StoredChat:
     def __init__(
         self,
         store: Store,
-        cell: int,
+        place: Place,
         sample: Sample,
         *,
         ask: Ask,
@@ -40,13 +40,15 @@ class StoredChat:
         on_turn: Callable[[Turn], None],
     ) -> None:
         self._store = store
-        self._key = (cell, sample.index)
-        self._sample_id = sample.id
+        self._place = place
+        *_, draw = place
+        # The first draw has the seeds of the only one.
+        self._drawn = f"{sample.id}#{draw}" if draw else sample.id
         self._ask = ask
         self._sampling = sampling
         self._admission = admission
         self._on_turn = on_turn
-        self._stored = store.turns_of(*self._key)
+        self._stored = store.turns_of(self._place)
         self._number = 0
 
     async def __call__(
@@ -72,15 +74,16 @@ class StoredChat:
                 messages, max_tokens=max_tokens, sampling=self._seeded(number), tag=tag
             )
         turn = told(turn, reads, memory)
-        self._store.add_turn(*self._key, number, request, turn)
+        self._store.add_turn(self._place, number, request, turn)
         self._on_turn(turn)
         return turn
 
     def _seeded(self, number: int) -> Sampling:
-        """The sampling with this turn's own seed, the same at every resume."""
+        """The sampling with this turn's own seed, another for each draw, the same at every
+        resume."""
         if self._sampling.seed is None:
             return self._sampling
-        words = f"{self._sampling.seed}/{self._sample_id}/{number}"
+        words = f"{self._sampling.seed}/{self._drawn}/{number}"
         seed = int.from_bytes(hashlib.sha256(words.encode()).digest()[:4], "big") >> 1
         return replace(self._sampling, seed=seed)
 

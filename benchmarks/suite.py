@@ -15,6 +15,7 @@ chunk_tokens = 5000
 tasks = ["niah_single_1"]
 lengths = [8192, 16384]                 # tokens
 samples = 128
+draws = 4                               # answers drawn for each sample; 1 where it is not said
 
 [[cells]]                               # a block may name models and methods of its own, or
 pairs = [                               # pairs, so that models meet what they were trained for
@@ -56,14 +57,16 @@ SUITES = Path(__file__).parent / "suites"
 
 
 class CellBlock(BaseModel):
-    """Every task at every length, `samples` samples each, by every method on every model (its
-    own ones, else the suite's), or by every one of `pairs`: (model, method)."""
+    """Every task at every length, `samples` samples each, all answered `draws` times, by every
+    method on every model (its own ones, else the suite's), or by every one of `pairs`: (model,
+    method)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tasks: tuple[str, ...] = Field(min_length=1)
     lengths: tuple[int, ...] = Field(min_length=1)
     samples: int = Field(ge=1)
+    draws: int = Field(default=1, ge=1)
     models: tuple[str, ...] = Field(default=(), min_length=1)
     methods: tuple[str, ...] = Field(default=(), min_length=1)
     pairs: tuple[tuple[str, str], ...] = ()

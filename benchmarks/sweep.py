@@ -92,10 +92,11 @@ again. The others would fail again."""
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One owed sample. `work` is its estimated prompt tokens."""
+    """One owed draw of a sample. `work` is its estimated prompt tokens."""
 
     cell: Cell
     index: int
+    draw: int
     work: float
 
 
@@ -296,7 +297,7 @@ class _Run:
             _raise_if_fatal(error)
             log.exception("the evidence of %s cannot be placed", sample.id)
             ending, scores = failed(error, "task_crash"), {}
-        self.store.finish_sample(job.cell.id, sample, ending, scores, evidence)
+        self.store.finish_sample(job.cell.id, sample, ending, scores, evidence, job.draw)
         return ending if isinstance(ending, Failure) else None
 
     def _made(self, job: Job) -> tuple[Sample, Failure | None]:
@@ -320,7 +321,7 @@ class _Run:
         """How the rollout of a sample ends."""
         chat = StoredChat(
             self.store,
-            job.cell.id,
+            (job.cell.id, job.index, job.draw),
             sample,
             ask=ask,
             sampling=self.model.sampling,
@@ -357,16 +358,17 @@ def _raise_if_fatal(error: Exception) -> None:
 
 
 def _owed(plan: Plan, model: str, store: Store) -> list[Job]:
-    """The model's samples that have not ended well, the longest first."""
+    """The model's draws that have not ended well, the longest first."""
     done = store.done()
     jobs = [
-        Job(cell, index, _work(plan.models[model], cell))
+        Job(cell, index, draw, _work(plan.models[model], cell))
         for cell in plan.cells
         if cell.model == model
+        for draw in range(cell.draws)
         for index in range(cell.samples)
-        if (cell.id, index) not in done
+        if (cell.id, index, draw) not in done
     ]
-    return sorted(jobs, key=lambda job: (-job.work, job.cell.id, job.index))
+    return sorted(jobs, key=lambda job: (-job.work, job.cell.id, job.draw, job.index))
 
 
 def _work(model: ModelPlan, cell: Cell) -> float:
@@ -377,7 +379,7 @@ def _work(model: ModelPlan, cell: Cell) -> float:
 
 def _counts(plan: Plan, store: Store, jobs: dict[str, list[Job]]) -> Counts:
     owed = [job for model_jobs in jobs.values() for job in model_jobs]
-    total = sum(cell.samples for cell in plan.cells)
+    total = sum(cell.rollouts for cell in plan.cells)
     open_cells = {job.cell.id for job in owed}
     return Counts(
         samples=total,

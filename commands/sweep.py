@@ -92,6 +92,7 @@ def _add_choice(add: argparse.ArgumentParser) -> None:
     )
     add.add_argument("--lengths", type=numbers, metavar="N,M", help="tokens, e.g. 8192,16384")
     add.add_argument("--samples", type=at_least(1), metavar="N", help="samples of every cell")
+    add.add_argument("--draws", type=at_least(1), metavar="N", help="answers of every sample")
     add.add_argument("--seed", type=int, metavar="S", help="of the data and of the sampling")
     add.add_argument("--tokenizer", metavar="DIR", help="folder with tokenizer.json")
     add.add_argument(
@@ -201,6 +202,7 @@ def plan_of(arguments: argparse.Namespace, *, dry: bool = False) -> tuple[Plan, 
         tasks=arguments.tasks,
         lengths=arguments.lengths,
         samples=arguments.samples,
+        draws=arguments.draws,
         seed=arguments.seed,
         endpoint=arguments.endpoint,
         tokenizer=arguments.tokenizer,
@@ -333,7 +335,7 @@ def _print_ledger(rows: list[LedgerRow], budget: Budget | None) -> None:
     lines: list[tuple[str, ...]] = [heads]
     for row in rows:
         errors = ", ".join(f"{n} {kind}" for kind, n in sorted(row.errors.items())) or "0"
-        counts = map(str, (row.cell.samples, row.ok, row.owed, errors, row.cut, row.unparsed))
+        counts = map(str, (row.cell.rollouts, row.ok, row.owed, errors, row.cut, row.unparsed))
         scores = (f"{100 * row.scores.get(p, 0):.1f}" for p in ("published", "strict"))
         cell = row.cell
         names = (cell.task, str(cell.length), cell.method, cell.model)

@@ -168,7 +168,7 @@ def _many_turns(folder: Path, turns: int) -> Path:
     write_store(run_dir, 1, 1)
     db = sqlite3.connect(run_dir / STORE_NAME)
     db.execute("DELETE FROM turn")
-    row = "(1, 0, ?, 'x', 'memory', ?, 'stop', 5000, 60, 1.5, '[]', NULL, 1)"
+    row = "(1, 0, 0, ?, 'x', 'memory', ?, 'stop', 5000, 60, 1.5, '[]', NULL, 1)"
     notes = ((n, f"The notes so far, {n // 3} of them: note {n}. " * 20) for n in range(turns))
     db.executemany(f"INSERT INTO turn VALUES {row}", notes)
     db.commit()

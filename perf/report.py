@@ -89,13 +89,13 @@ def write_store(run_dir: Path, models: int, samples: int) -> tuple[int, int]:
     db.executescript(f"{SCHEMA}PRAGMA user_version = {VERSION};")
     db.execute("INSERT INTO run VALUES ('settings', ?)", (json.dumps(settings),))
     db.executemany(
-        "INSERT INTO cell VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO cell VALUES (?, ?, ?, ?, ?, ?, 1)",
         [(number, *cell) for number, cell in enumerate(cells, 1)],
     )
     turns = 0
     for number, (task, length, method, *_) in enumerate(cells, 1):
         rows = _rows(number, task, length, method, samples)
-        for table, width in (("sample", 14), ("score", 5), ("turn", 13)):
+        for table, width in (("sample", 15), ("score", 6), ("turn", 14)):
             marks = ", ".join("?" * width)
             db.executemany(f"INSERT INTO {table} VALUES ({marks})", rows[table])
         turns += len(rows["turn"])
@@ -117,12 +117,13 @@ def _rows(
         right = float(rng.random() < 0.8)
         found["sample"].append(
             (
-                *(cell, idx, f"{task}-{length}-{idx}", "ok", None, None, "Which number?", '["4"]'),
+                *(cell, idx, 0, f"{task}-{length}-{idx}", "ok", None, None),
+                *("Which number?", '["4"]'),
                 *(REPLY, "4821937", 0, "{}", "{}", evidence),
             )
         )
         found["score"] += [
-            (cell, idx, profile, metric, right)
+            (cell, idx, 0, profile, metric, right)
             for profile, metric in (
                 *(("published", "em"), ("published", "f1"), ("published", "sub_em")),
                 *(("ruler", "string_match"), ("strict", "em"), ("strict", "f1")),
@@ -134,6 +135,7 @@ def _rows(
                 *(
                     cell,
                     idx,
+                    0,
                     turn,
                     f"{cell}-{idx}-{turn}",
                     "memory" if turn < count - 1 else "answer",

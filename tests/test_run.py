@@ -33,7 +33,7 @@ def run_dir(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     with Store.write(folder) as store:
         store.set_up({"seed": 1}, [Cell(0, "niah_single_1", 1024, "memagent", "pocket", 2)])
-        store.add_turn(0, 0, 0, "h", Turn("answer", (), "a\u2028b", "stop", 10, 2, 0.5))
+        store.add_turn((0, 0, 0), 0, "h", Turn("answer", (), "a\u2028b", "stop", 10, 2, 0.5))
         scores = {"published": {"sub_em": 1.0}, "strict": {"sub_em": 1.0}}
         store.finish_sample(0, make_sample(["x"]), Answer("a\u2028b", "b"), scores)
         store.finish_sample(0, make_sample(["x"], index=1), Failure("timeout", "late"), {})

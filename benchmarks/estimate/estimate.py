@@ -24,7 +24,8 @@ Key = tuple[str, int, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a run folder holds of a cell. `part`: turns of samples that have not ended well."""
+    """What a run folder holds of a cell: draws of samples. `part`: turns of those that have not
+    ended well."""
 
     samples: int = 0
     part: Work = NOTHING
@@ -58,7 +59,7 @@ def done_in(run_dir: Path) -> dict[Key, Done]:
         parts = store.unfinished_work()
         return {
             (cell.task, cell.length, cell.method, cell.model): Done(
-                sum(place == cell.id for place, _ in ended), Work(*parts.get(cell.id, (0, 0, 0)))
+                sum(place == cell.id for place, *_ in ended), Work(*parts.get(cell.id, (0, 0, 0)))
             )
             for cell in store.cells()
         }
@@ -105,10 +106,10 @@ def estimate(
 
 
 def _owed(counted: CellWork, done: dict[Key, Done]) -> tuple[int, Work]:
-    """Owed samples of a cell, and their work less the turns that are there already."""
+    """Owed draws of a cell's samples, and their work less the turns that are there already."""
     cell = counted.cell
     there = done.get((cell.task, cell.length, cell.method, cell.model), Done())
-    samples = cell.samples - there.samples
+    samples = cell.rollouts - there.samples
     whole, part = counted.sample.times(samples), there.part
     return samples, Work(
         max(whole.turns - part.turns, 0),

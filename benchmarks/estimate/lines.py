@@ -46,7 +46,7 @@ def plan_lines(
 ) -> Iterator[str]:
     """What the plan will take, model by model and together, and what the numbers are."""
     owed = sum(one.samples for one in estimates)
-    asked = sum(cell.samples for cell in plan.cells)
+    asked = sum(cell.rollouts for cell in plan.cells)
     yield f"plan  {plan.suite}: {len(plan.cells)} cells, {asked:,} samples, {owed:,} of them owed"
     yield from (f"      {line}" for line in plan.instead)
     rows = [HEADS, *(_row(one) for one in estimates)]

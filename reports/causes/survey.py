@@ -98,7 +98,8 @@ def diagnosed(source: RunSource) -> Iterator[Diagnosed]:
     metrics = primary_metrics(source.settings() or {})
     for row in source.sample_rows():
         cell = cells[row_key(row)]
-        turns = tuple(turn for _, turn in source.turns_of(cell.id, row["index"]))
+        place = cell.id, row["index"], row["draw"]
+        turns = tuple(turn for _, turn in source.turns_of(place))
         metric = metrics.get(cell.task, SUB_EM)
         yield Diagnosed(cell, row, turns, diagnose(row, turns, metric))
 

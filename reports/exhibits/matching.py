@@ -201,7 +201,7 @@ def _of_run(run: RunData, cell: CellStats, length: str, model: str) -> list[str]
     if length != NATIVE and cell.samples < PUBLISHED_SAMPLES:
         said.append(f"{cell.samples} samples, published: {PUBLISHED_SAMPLES}")
     if cell.owed:
-        said.append(f"unfinished, {cell.finished} of {cell.samples} samples")
+        said.append(f"unfinished, {cell.finished} of {cell.asked} samples")
     return said
 
 

@@ -34,8 +34,9 @@ class Rollout:
 
     def turns(self) -> list[Turn]:
         """All its turns, in order; none of an export."""
+        place = self.cell.id, self.row["index"], self.row["draw"]
         with open_run(self.run) as source:
-            return [turn for _, turn in source.turns_of(self.cell.id, self.row["index"])]
+            return [turn for _, turn in source.turns_of(place)]
 
 
 def rollouts(material: Material) -> Iterator[Rollout]:

@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports.explorer.chunks import Remaker
-from reports.explorer.table import Runs, Table, packed
+from reports.explorer.table import Runs, Table, packed, rollout_of
 from reports.explorer.turns import EMBEDDED_CHARS, sample_turns
 
 STATIC = Path(__file__).resolve().parent / "static"
@@ -62,9 +62,10 @@ def explorer_of(
     for number, indices in _chosen(table, turns).items():
         place = runs.places[number]
         for _, one in runs.explored({number}):
-            if one.turns and one.row["index"] in indices:  # an export has none
+            index = rollout_of(one.row, place.cell)
+            if one.turns and index in indices:  # an export has none
                 sample = sample_turns(one, place, remakers[place.run], EMBEDDED_CHARS)
-                blocks[f"turns-{number}-{one.row['index']}"] = packed(sample)
+                blocks[f"turns-{number}-{index}"] = packed(sample)
     return Explorer(style(), script(), blocks)
 
 

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 from core.errors import HarnessError, UsageError
 from reports.explorer.chunks import Remaker
 from reports.explorer.page import live_page, remakers_of
-from reports.explorer.table import Runs, Table
+from reports.explorer.table import Runs, Table, rollout_of
 from reports.explorer.turns import sample_turns
 from reports.run.exported import run_name
 
@@ -80,8 +80,8 @@ class Viewer:
             raise NotFoundError(f"cell {number}")
         with self._lock:
             for _, one in self.runs.explored({number}):
-                if one.row["index"] == index:
-                    place = self.runs.places[number]
+                place = self.runs.places[number]
+                if rollout_of(one.row, place.cell) == index:
                     found = sample_turns(one, place, self.remakers[place.run])
                     return "application/json", json.dumps(found, allow_nan=False)
         raise NotFoundError(f"sample {index} of cell {number}")

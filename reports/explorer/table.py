@@ -95,8 +95,15 @@ class Runs:
         return found
 
     def _explored(self, source: RunSource, cell: Cell, row: Mapping[str, Any]) -> Explored:
-        turns = tuple(turn for _, turn in source.turns_of(cell.id, row["index"]))
+        place = cell.id, row["index"], row["draw"]
+        turns = tuple(turn for _, turn in source.turns_of(place))
         return Explored(row, turns, diagnose(row, turns, self.metrics.get(cell.task, SUB_EM)))
+
+
+def rollout_of(row: Mapping[str, Any], cell: Cell) -> int:
+    """A row's number in its cell, by which pages ask for it: samples from 0, then those of the
+    second draw."""
+    return int(row["index"]) + cell.samples * int(row["draw"])
 
 
 @dataclass(slots=True)
@@ -154,7 +161,7 @@ class Table:
         answer = row["prediction"] if row["prediction"] is not None else row["reply"]
         return {
             "of": self._sample(row),
-            "index": row["index"],
+            "index": rollout_of(row, self.runs.places[number].cell),
             **{p: round(value or 0.0, 4) if ended else 0 for p, value in scores.items()},
             "cause": str(diagnosis.cause or ""),
             "lost": diagnosis.turn,

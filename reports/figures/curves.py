@@ -26,7 +26,7 @@ from reports.figures.style import (
     spread,
 )
 from reports.labels import Look, Series, percent
-from reports.run.data import Point, RunData
+from reports.run.data import CellStats, Point, RunData
 
 PERCENT = FuncFormatter(lambda value, _: f"{value:.0f}%")
 MOST_DIRECT_LABELS = 4
@@ -206,12 +206,18 @@ def whose(run: RunData) -> str:
     return f" · {models.pop()}" if len(models) == 1 else ""
 
 
+def count_line(cells: Sequence[CellStats]) -> str:
+    """How many samples a cell has, and draws of each, where they are more: `128 samples`."""
+    sizes, draws = ({getattr(cell, name) for cell in cells} for name in ("samples", "draws"))
+    spans = [f"{min(found)}" + f" to {max(found)}" * (len(found) > 1) for found in (sizes, draws)]
+    return f"{spans[0]} samples" + (f" of {spans[1]} draws" if max(draws) > 1 else "")
+
+
 def _accuracy_foot(run: RunData, profile: str) -> str:
-    sizes = sorted({cell.samples for cell in run.cells})
-    count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    count = count_line(run.cells)
     spread_word = "Bands" if len(run.all_series) <= MOST_BANDS else "Bars"
     text = (
-        f"Context length in tokens, log scale. {spread_word}: 95% intervals. {count} samples per "
+        f"Context length in tokens, log scale. {spread_word}: 95% intervals. {count} per "
         f"task and length; a failed sample counts as 0. Scoring: {profile}."
     )
     lines = []

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
-from reports.figures.curves import whose
+from reports.figures.curves import count_line, whose
 from reports.figures.heatmap import square, squares_axes
 from reports.figures.style import GREY, INK, Rendered, foot, head, new_figure, render
 from reports.labels import Series
@@ -128,11 +128,10 @@ def _window(ax: Axes, run: RunData, series: Series, lengths: list[int]) -> None:
 def _small_print(run: RunData, profile: str, lengths: list[int]) -> str:
     mapped = run.depth_tasks
     cells = [cell for cell in run.cells if cell.task in mapped]
-    sizes = sorted({cell.samples for cell in cells})
-    count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    count = count_line(cells)
     text = (
         "Down: where in the context the answer stands. Across: context length in tokens. "
-        f"{count} samples a square; a failed sample counts as 0. Scoring: {profile}."
+        f"{count} a square; a failed sample counts as 0. Scoring: {profile}."
     )
     windows = {run.model(cell.series.model).get("window") for cell in cells}
     inside = {w for w in windows if isinstance(w, int) and lengths[0] <= w < lengths[-1]}

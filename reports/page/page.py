@@ -158,7 +158,7 @@ def _models(run: RunData) -> list[str]:
 
 def _totals(run: RunData) -> dict[str, int | None]:
     """Sums over all cells; None where a cell does not know."""
-    names = ("samples", "finished", "owed", "ok", "failed", "cut_samples", "cut_turns", "unparsed")
+    names = ("asked", "finished", "owed", "ok", "failed", "cut_samples", "cut_turns", "unparsed")
     totals: dict[str, int | None] = {}
     for name in names:
         values = [getattr(cell, name) for cell in run.cells]

@@ -37,12 +37,12 @@ class Cost:
 class CellStats:
     """One cell of the run: what was asked, what came out.
 
-    `samples` were asked for, `finished` have ended: `ok` of them well, the others by the
-    errors counted in `errors`. `cut_samples` have at least one reply that the token budget
-    cut, `cut_turns` counts those replies; None where a run does not know. `unparsed` ended well
-    but held no answer marker.
+    `samples` were asked for, each `draws` times: `asked` in all. `finished` have ended: `ok` of
+    them well, the others by the errors counted in `errors`. `cut_samples` have at least one reply
+    that the token budget cut, `cut_turns` counts those replies; None where a run does not know.
+    `unparsed` ended well but held no answer marker.
     `scores` is {profile: {metric: estimate}}, empty before the first sample has ended;
-    `by_sample` is {profile: {sample id: primary score}} of the same samples.
+    `by_sample` is {profile: {sample id: primary score, the mean of its draws}} of the same.
     `counts` are means of what the method itself counts (chunks read, turns not parsed), over
     the samples that ended well.
     """
@@ -61,6 +61,12 @@ class CellStats:
     by_sample: Mapping[str, Mapping[str, float]]
     cost: Cost
     counts: Mapping[str, float]
+    draws: int = 1
+
+    @property
+    def asked(self) -> int:
+        """Draws of samples that were asked for."""
+        return self.samples * self.draws
 
     @property
     def failed(self) -> int:
@@ -75,7 +81,7 @@ class CellStats:
     @property
     def owed(self) -> int:
         """Samples that have not ended yet."""
-        return self.samples - self.finished
+        return self.asked - self.finished
 
     def score(self, profile: str) -> Estimate | None:
         """The primary metric's mean, None before the first sample has ended."""
@@ -182,6 +188,11 @@ class RunData:
         return f"{len(self.mean_tasks)} {self.mean_unit}"
 
     @property
+    def most_draws(self) -> int:
+        """Answers that were drawn for each sample, at most."""
+        return max(cell.draws for cell in self.cells)
+
+    @property
     def training_length(self) -> int | None:
         """The length in tokens that the models were trained at, where the suite says so."""
         length = self.settings.get("training_length")
@@ -243,6 +254,6 @@ class RunData:
             if not found or len(scores) < len(found):
                 continue
             value = average(scores) if len(scores) > 1 else scores[0]
-            counts = sum(c.finished for c in cells), sum(c.samples for c in cells)
+            counts = sum(c.finished for c in cells), sum(c.asked for c in cells)
             points.append(Point(length, value, *counts))
         return points

@@ -14,18 +14,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from benchmarks.store import Cell, Store
+from benchmarks.store import Cell, Place, Store
 from core.errors import UsageError
 from core.files import read_jsonl, write_jsonl, write_whole
 from core.types import Turn
 
 EXPORTED = (
-    *("id", "task", "length", "method", "model", "index", "question", "golds", "reply"),
+    *("id", "task", "length", "method", "model", "index", "draw", "question", "golds", "reply"),
     *("prediction", "status", "error_kind", "error", "scores", "turns", "memory_turns"),
     *("cut_turns", "prompt_tokens", "completion_tokens", "seconds", "truncated_tokens"),
     *("counts", "meta", "evidence"),
 )
-"""Fields of a line: those of `Store.sample_rows`."""
+"""Fields of a line: those of `Store.sample_rows`. Without `draw` it is the first."""
 
 
 class RunSource(Protocol):
@@ -38,7 +38,7 @@ class RunSource(Protocol):
     def cells(self) -> list[Cell]: ...
     def finished(self) -> dict[int, tuple[int, int]]: ...
     def sample_rows(self, cells: Collection[int] | None = None) -> Iterator[dict[str, Any]]: ...
-    def turns_of(self, cell: int, idx: int) -> Sequence[tuple[str, Turn]]: ...
+    def turns_of(self, place: Place) -> Sequence[tuple[str, Turn]]: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -96,6 +96,7 @@ class ExportedRun:
         known = {key_of(cell) for cell in self._cells}
         wanted = {key_of(cell) for cell in self._cells if cells is None or cell.id in cells}
         for number, row in read_jsonl(self.path):
+            row.setdefault("draw", 0)
             if lacking := [name for name in EXPORTED if name not in row]:
                 raise UsageError(
                     f"{self.path}, line {number}: lacks {', '.join(lacking)}; export the run again"
@@ -108,7 +109,7 @@ class ExportedRun:
             if row_key(row) in wanted:
                 yield row
 
-    def turns_of(self, cell: int, idx: int) -> list[tuple[str, Turn]]:
+    def turns_of(self, place: Place) -> list[tuple[str, Turn]]:
         """None: an export has no turns."""
         return []
 
@@ -156,7 +157,7 @@ def write_export(
     run = {
         "settings": settings,
         "sessions": sessions,
-        "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in cells],
+        "cells": [list(cell.row) for cell in cells],
     }
     write_whole(sidecar(out), _readable(run))
     return count

@@ -19,7 +19,7 @@ from reports.run.data import CellStats, Cost, RunData, RunError
 from reports.run.exported import RunSource, key_of, open_run, row_key, run_name
 from reports.run.merged import merged_settings
 from reports.run.traces import Key, read_traces
-from reports.statistics.intervals import Estimate, estimate
+from reports.statistics.intervals import Estimate, estimate_drawn
 from tasks.scoring import PROFILES, SUB_EM
 
 COUNTS = {"unparsed"}
@@ -49,9 +49,9 @@ def load_runs(runs: Sequence[Path]) -> RunData:
         rows = _rows(sources, owners)
         every_row = [row for group in rows.values() for row in group]
 
-        def turns_of(key: Key, index: int) -> list[Turn]:
+        def turns_of(key: Key, index: int, draw: int) -> list[Turn]:
             source, cell = owners[key]
-            return [turn for _, turn in source.turns_of(cell.id, index)]
+            return [turn for _, turn in source.turns_of((cell.id, index, draw))]
 
         settings = merged_settings(
             {str(run): s.settings() or {} for run, s in zip(runs, sources, strict=True)}
@@ -91,7 +91,7 @@ def _rows(sources: Iterable[RunSource], owners: Owners) -> Rows:
     if not any(rows.values()):
         raise UsageError(
             f"{', '.join(dict.fromkeys(str(source.path) for source, _ in owners.values()))}: no "
-            f"sample of {sum(cell.samples for _, cell in owners.values())} has ended yet, so "
+            f"sample of {sum(cell.rollouts for _, cell in owners.values())} has ended yet, so "
             "there is nothing to report. Let the sweep go on for a while first."
         )
     return rows
@@ -106,6 +106,7 @@ def _cell(cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str) -> CellSta
         length=cell.length,
         series=Series(cell.method, cell.model),
         samples=cell.samples,
+        draws=cell.draws,
         ok=counted.ok,
         errors=dict(sorted(counted.errors.items())),
         cut_samples=counted.cut if known else None,
@@ -114,7 +115,10 @@ def _cell(cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str) -> CellSta
         metric=metric,
         scores=_scores(rows, metric) if rows else {},
         by_sample={
-            profile: {row["id"]: _score(row, profile, metric) for row in rows}
+            profile: {
+                sample: math.fsum(drawn) / len(drawn)
+                for sample, drawn in _by_sample(rows, profile, metric).items()
+            }
             for profile in PROFILES
         },
         cost=_cost(ok),
@@ -131,10 +135,21 @@ def _scores(rows: Sequence[Mapping[str, Any]], primary: str) -> dict[str, dict[s
             names.setdefault(profile, set()).update(metrics.keys() - COUNTS)
     return {
         profile: {
-            name: estimate([_score(row, profile, name) for row in rows]) for name in sorted(found)
+            name: estimate_drawn(list(_by_sample(rows, profile, name).values()))
+            for name in sorted(found)
         }
         for profile, found in names.items()
     }
+
+
+def _by_sample(
+    rows: Sequence[Mapping[str, Any]], profile: str, metric: str
+) -> dict[str, list[float]]:
+    """Sample id -> the scores of its draws."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["id"], []).append(_score(row, profile, metric))
+    return found
 
 
 def _score(row: Mapping[str, Any], profile: str, metric: str) -> float:

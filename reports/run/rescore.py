@@ -23,8 +23,8 @@ from reports.run.exported import ExportedRun, key_of, row_key, write_export
 from tasks.registry import find_task
 from tasks.scoring import Scores, gathered, scored
 
-Key = tuple[tuple[str, int, str, str], int]
-"""A cell and a sample's index in it."""
+Key = tuple[tuple[str, int, str, str], int, int]
+"""A cell, a sample's index in it, and the draw."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,9 @@ def _rescore_store(run_dir: Path) -> Rescored:
         rows = list(store.sample_rows())
         changed, result = asyncio.run(_changes(rows))
         cells = {key_of(cell): cell.id for cell in store.cells()}
-        store.set_scores({(cells[key], idx): scores for (key, idx), scores in changed.items()})
+        store.set_scores(
+            {(cells[key], idx, draw): scores for (key, idx, draw), scores in changed.items()}
+        )
         if changed:
             store.begin_session(provenance(command_line()), _now())
     return result
@@ -114,7 +116,7 @@ def _flat(scores: Scores) -> dict[str, float]:
 
 
 def _key(row: Mapping[str, Any]) -> Key:
-    return row_key(row), row["index"]
+    return row_key(row), row["index"], row["draw"]
 
 
 def _now() -> str:

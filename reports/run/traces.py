@@ -58,12 +58,12 @@ class Trace:
 
 
 def read_traces(
-    rows: Rows, turns_of: Callable[[Key, int], Sequence[Turn]], metrics: Mapping[str, str]
+    rows: Rows, turns_of: Callable[[Key, int, int], Sequence[Turn]], metrics: Mapping[str, str]
 ) -> list[Trace]:
     """One trace a series, in the order of the plan, at most MOST_TRACES. `turns_of` gives the
     turns of a cell's sample, none where the run does not have them: it has no trace then.
     `metrics`: the primary one of each task."""
-    found = [(row, turns_of(key, row["index"])) for key, row in _pick(rows).items()]
+    found = [(row, turns_of(key, row["index"], row["draw"])) for key, row in _pick(rows).items()]
     return [
         _trace(row, turns, metrics[row["task"]])
         for row, turns in found
@@ -76,6 +76,8 @@ def _pick(rows: Rows) -> dict[Key, Mapping[str, Any]]:
     found: dict[tuple[str, int, int, str], dict[Key, Mapping[str, Any]]] = {}
     for key, group in rows.items():
         for row in group:
+            if row["draw"]:
+                continue
             sample = row["task"], row["length"], row["index"], row["id"]
             found.setdefault(sample, {})[key] = row
     most = max(map(len, found.values()), default=0)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, variance
 
 from core.arithmetic.intervals import wilson
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean score in [0, 1] over `n` samples, with its 95% interval [low, high]."""
+    """A mean score in [0, 1] over `n` draws of samples, with its 95% interval [low, high]."""
 
     mean: float
     low: float
@@ -31,6 +32,29 @@ def estimate(scores: Sequence[float]) -> Estimate:
     mean = math.fsum(scores) / len(scores)
     low, high = wilson(mean, len(scores))
     return Estimate(mean, low, high, len(scores))
+
+
+def estimate_drawn(samples: Sequence[Sequence[float]]) -> Estimate:
+    """The mean of the scores of every sample's draws, and its interval over samples.
+
+    Draws of one sample are no independent samples: how far the samples' means lie apart gives
+    the number of independent draws that would say as much (the effective sample size of a
+    clustered survey: Kish 1965; Korn and Graubard 1998), from the number of samples, where all
+    draws of each agree, to that of all draws. One draw each is `estimate`.
+
+    Raises:
+        ValueError: as `estimate` does.
+    """
+    flat = [score for drawn in samples for score in drawn]
+    plain = estimate(flat)
+    if len(flat) == len(samples):
+        return plain
+    means = [fmean(drawn) for drawn in samples]
+    spread = variance(means) / len(means) if len(means) > 1 else 0.0
+    alone = plain.mean * (1.0 - plain.mean)
+    effective = round(alone / spread) if spread > 0 else len(means)
+    low, high = wilson(plain.mean, min(max(effective, len(means)), len(flat)))
+    return Estimate(plain.mean, low, high, len(flat))
 
 
 def average(estimates: Sequence[Estimate]) -> Estimate:

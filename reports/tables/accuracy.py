@@ -41,7 +41,7 @@ class WideRow:
 
 def accuracy_frame(run: RunData) -> pd.DataFrame:
     """One row a cell, profile and metric. Scores are shares of 1, `low` and `high` the 95%
-    interval; `n` counts finished samples, failed ones (score 0) included."""
+    interval; `n` counts finished draws of samples, failed ones (score 0) included."""
     return pd.DataFrame(
         [
             {
@@ -54,6 +54,7 @@ def accuracy_frame(run: RunData) -> pd.DataFrame:
                 "high": score.high,
                 "n": score.n,
                 "samples": cell.samples,
+                "draws": cell.draws,
                 "owed": cell.owed,
                 "complete": cell.owed == 0,
             }
@@ -65,7 +66,7 @@ def accuracy_frame(run: RunData) -> pd.DataFrame:
 
 
 def ledger_frame(run: RunData) -> pd.DataFrame:
-    """One row a cell: samples = attempted + owed, attempted = ok + errors, one column an
+    """One row a cell: samples x draws = attempted + owed, attempted = ok + errors, one column an
     error kind; replies cut by the token budget; costs (tokens,
     seconds) and what the method itself counts, as means of the samples that ended well. Empty
     where a run does not know."""
@@ -76,6 +77,7 @@ def ledger_frame(run: RunData) -> pd.DataFrame:
             {
                 **_key(cell.task, cell.length, cell.series),
                 "samples": cell.samples,
+                "draws": cell.draws,
                 "attempted": cell.finished,
                 "owed": cell.owed,
                 "ok": cell.ok,

@@ -13,6 +13,7 @@ from typing import Any, Self
 import pytest
 
 import run
+from benchmarks.cells import Choice, cells_of
 from benchmarks.estimate.dry_run import FILLER, WRAPPED, Work, count_work
 from benchmarks.estimate.estimate import ModelEstimate, done_in, estimate
 from benchmarks.estimate.lines import amount
@@ -20,9 +21,11 @@ from benchmarks.estimate.rates import Rate, Rates, read_rates, write_rates
 from benchmarks.estimate.roofline import batch_of, find_gpu, gpu_seconds, weight_bytes
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.store import Cell, Store
+from benchmarks.suite import load_suite, suite_names
 from benchmarks.sweep import Answering, Limits, Serving, sweep
 from core.arithmetic.shapes import SHAPES
 from core.errors import ServerDied, UsageError
+from core.names import base_of
 from core.tokens import Tokenizer
 from core.types import Message, Sampling, Turn
 from serving.catalogue import find_model
@@ -131,6 +134,60 @@ def test_turns_and_tokens_are_those_of_the_sweep(
     assert numbers(before.work) == stored(tmp_path)
     size = sum(file.stat().st_size for file in tmp_path.iterdir())
     assert before.disk_bytes / 2 < size < before.disk_bytes * 2
+
+
+def shapes() -> dict[frozenset[tuple[str, str, int]], str]:
+    """(task, method, draws) of every suite, one suite of each shape. A task that needs data has a
+    needle's in its place, a depth's its base's."""
+    found: dict[frozenset[tuple[str, str, int]], str] = {}
+    for name in suite_names():
+        cells = cells_of(load_suite(name), Choice())
+        families = {cell.task: base_of(cell.task) for cell in cells}
+        shape = frozenset(
+            (family if family in ("vt", "niah_multivalue") else "niah_single_1", c.method, c.draws)
+            for c in cells
+            for family in [families[c.task]]
+        )
+        found.setdefault(shape, name)
+    return found
+
+
+@pytest.mark.parametrize(
+    "shape", [pytest.param(shape, id=name) for shape, name in shapes().items()]
+)
+def test_every_suites_plan_is_the_sweep_of_its_shape(
+    shape: frozenset[tuple[str, str, int]], plan: Plan, tmp_path: Path, pocket: Tokenizer
+) -> None:
+    agents = {"chunk_tokens": 300, "reply_tokens": 64}
+    methods: dict[str, dict[str, Any]] = {
+        name: {"input_tokens": 700, "output_tokens": 64} if name == "full_context" else agents
+        for _, name, _ in shape
+    }
+    places = [(*one, length) for one in sorted(shape) for length in (1100, 1900)]
+    cells = tuple(
+        Cell(number, task, length, method, "m", 2, draws)
+        for number, (task, method, draws, length) in enumerate(places)
+    )
+    tasks = {cell.task: find_task(cell.task) for cell in cells}
+    small = replace(
+        plan, cells=cells, tasks=tasks, models={"m": replace(plan.models["m"], methods=methods)}
+    )
+    before = owed(small, tmp_path)
+    assert before.samples == sum(cell.rollouts for cell in cells)
+    swept(small, tmp_path, pocket)
+    assert numbers(before.work) == stored(tmp_path)
+
+
+def test_draws_are_planned_and_left_out_one_by_one(
+    plan: Plan, tmp_path: Path, pocket: Tokenizer
+) -> None:
+    drawn = replace(plan, cells=tuple(replace(cell, draws=2) for cell in plan.cells))
+    once, whole = (numbers(owed(one, tmp_path).work) for one in (plan, drawn))
+    assert whole == tuple(2 * count for count in once)
+    with pytest.raises(ServerDied):
+        swept(drawn, tmp_path, pocket, dies_at=50)
+    there, left = stored(tmp_path), numbers(owed(drawn, tmp_path).work)
+    assert left == tuple(a - b for a, b in zip(whole, there, strict=True))
 
 
 @pytest.mark.parametrize("stop", [1, 20, 60])

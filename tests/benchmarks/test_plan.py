@@ -7,6 +7,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,20 @@ def test_flags_narrow_and_widen_a_suite(suite_file: Path, folder: str) -> None:
         ("niah_single_1", 900, "full_context", "somebody", 4),
         ("niah_single_1", 4096, "full_context", "somebody", 2),
     ]
+
+
+def test_a_block_says_how_often_its_samples_are_drawn(suite_file: Path, folder: str) -> None:
+    suite_file.write_text(SUITE + "draws = 4\n")
+    drawn = "somebody@temperature=0.7"
+    here: dict[str, Any] = {"tokenizer": folder, "models": (drawn,), **HERE}
+    plan = make_plan(load_suite(str(suite_file)), Overrides(**here), None)
+    assert [cell.draws for cell in plan.cells] == [1, 1, 1, 1, 4]
+    assert plan.settings["cells"][-1] == ["niah_single_1", 4096, "memagent", drawn, 2, 4]
+    plan = make_plan(load_suite(str(suite_file)), Overrides(draws=2, **here), None)
+    assert [cell.rollouts for cell in plan.cells] == [8, 8, 8, 8, 4]
+    greedy = Overrides(tokenizer=folder, **HERE)
+    with pytest.raises(UsageError, match="4 draws at temperature 0 are the same answer"):
+        make_plan(load_suite(str(suite_file)), greedy, None)
 
 
 def test_both_agents_take_the_models_budgets() -> None:

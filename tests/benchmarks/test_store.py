@@ -27,8 +27,8 @@ def turn(reply: str, finish: str = "stop") -> Turn:
 def filled(run_dir: Path) -> None:
     with Store.write(run_dir) as store:
         store.set_up(SETTINGS, [CELL])
-        store.add_turn(0, 0, 0, "h0", turn("a"))
-        store.add_turn(0, 0, 1, "h1", turn("b", "length"))
+        store.add_turn((0, 0, 0), 0, "h0", turn("a"))
+        store.add_turn((0, 0, 0), 1, "h1", turn("b", "length"))
         scores = {"published": {"sub_em": 1.0}, "strict": {"sub_em": 0.5}}
         store.finish_sample(0, make_sample(["x"]), Answer("the answer is b", "b", 7), scores)
         zero = {"published": {"sub_em": 0.0}, "strict": {"sub_em": 0.0}}
@@ -40,7 +40,7 @@ def test_a_run_reads_back_as_written(tmp_path: Path) -> None:
     with Store.read(tmp_path) as store:
         assert store.settings() == SETTINGS
         assert store.cells() == [CELL]
-        assert store.done() == {(0, 0)}
+        assert store.done() == {(0, 0, 0)}
         first, second = store.sample_rows()
         assert [t["reply"] for t in store.turn_rows()] == ["a", "b"]
     assert (first["turns"], first["prompt_tokens"], first["seconds"]) == (2, 20, 1.0)
@@ -56,10 +56,10 @@ def test_a_run_keeps_what_turns_told_and_where_the_evidence_stands(tmp_path: Pat
     with Store.write(tmp_path) as store:
         store.set_up(SETTINGS, [CELL])
         for number, one in enumerate(turns):
-            store.add_turn(0, 0, number, f"h{number}", one)
+            store.add_turn((0, 0, 0), number, f"h{number}", one)
         placed = Placed(fact, TextSpan(1, 2), TokenSpan(5, 7), 0.25)
         store.finish_sample(0, make_sample(["xxxx"]), Answer("r", None), {}, [placed])
-        assert [one for _, one in store.turns_of(0, 0)] == turns
+        assert [one for _, one in store.turns_of((0, 0, 0))] == turns
         (row,) = store.sample_rows()
         assert row["evidence"] == [{"text": "x", "tokens": [5, 7], "depth": 0.25}]
         rows = [(t["reads"], t["memory"]) for t in store.turn_rows()]
@@ -70,10 +70,10 @@ def test_a_memory_that_is_the_reply_is_stored_once(tmp_path: Path) -> None:
     text = "a memory of many words " * 2000
     with Store.write(tmp_path) as store:
         store.set_up(SETTINGS, [CELL])
-        store.add_turn(0, 0, 0, "h", replace(turn(text), memory=text))
+        store.add_turn((0, 0, 0), 0, "h", replace(turn(text), memory=text))
         (stored,) = store._db.execute("SELECT length(reply) + length(memory) FROM turn").fetchone()
         assert stored is None  # there is a reply, and no memory beside it
-        assert store.turns_of(0, 0)[0][1].memory == text
+        assert store.turns_of((0, 0, 0))[0][1].memory == text
 
 
 def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
     with Store.write(tmp_path) as store:
         store._db.execute("PRAGMA user_version = 1")
     for opened in (Store.read, Store.write):
-        with pytest.raises(StoreError, match=r"store version 1, expected 2.*another version"):
+        with pytest.raises(StoreError, match=r"store version 1, expected 3.*another version"):
             opened(tmp_path)
 
 
@@ -97,15 +97,15 @@ def test_the_ledger_adds_up_with_failures_in_the_denominator(tmp_path: Path) -> 
 def test_a_turn_asked_anew_replaces_what_followed_it(tmp_path: Path) -> None:
     filled(tmp_path)
     with Store.write(tmp_path) as store:
-        store.add_turn(0, 0, 0, "other", turn("c"))
-        assert [(request, t.reply) for request, t in store.turns_of(0, 0)] == [("other", "c")]
+        store.add_turn((0, 0, 0), 0, "other", turn("c"))
+        assert [(request, t.reply) for request, t in store.turns_of((0, 0, 0))] == [("other", "c")]
 
 
 def test_a_failed_sample_is_replaced_when_it_ends_well(tmp_path: Path) -> None:
     filled(tmp_path)
     with Store.write(tmp_path) as store:
         store.finish_sample(0, make_sample(["x"], index=1), Answer("r", None), {})
-        assert store.done() == {(0, 0), (0, 1)}
+        assert store.done() == {(0, 0, 0), (0, 1, 0)}
         assert [row["status"] for row in store.sample_rows()] == ["ok", "ok"]
 
 
@@ -147,9 +147,9 @@ def test_a_full_disk_loses_nothing_that_was_committed(tmp_path: Path) -> None:
         pages = store._db.execute("PRAGMA page_count").fetchone()[0]
         store._db.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(StoreError, match="free some space"):
-            store.add_turn(0, 0, 2, "h", turn("x" * 50_000))
+            store.add_turn((0, 0, 0), 2, "h", turn("x" * 50_000))
     with Store.read(tmp_path) as store:
-        assert [t.reply for _, t in store.turns_of(0, 0)][:2] == ["a", "b"]
+        assert [t.reply for _, t in store.turns_of((0, 0, 0))][:2] == ["a", "b"]
 
 
 def test_a_folder_without_a_run_is_wrong_use(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_thoughts_and_costs_are_kept_beside_the_turns(tmp_path: Path) -> None:
     with Store.write(tmp_path) as store:
         store.set_up({}, [Cell(0, "t", 1, "m", "x", 1)])
         turn = Turn("answer", (), "a", "stop", 1, 2, 0.1, reasoning="hm", usd=0.5)
-        store.add_turn(0, 0, 0, "h", turn)
-        store.add_turn(0, 0, 1, "h", Turn("answer", (), "b", "stop", 1, 2, 0.1))
+        store.add_turn((0, 0, 0), 0, "h", turn)
+        store.add_turn((0, 0, 0), 1, "h", Turn("answer", (), "b", "stop", 1, 2, 0.1))
         store.keep_spent(0.75)
     with Store.read(tmp_path) as store:
         assert [(t["reasoning"], t["usd"]) for t in store.turn_rows()] == [("hm", 0.5), ("", 0.0)]
@@ -173,12 +173,12 @@ def test_thoughts_and_costs_are_kept_beside_the_turns(tmp_path: Path) -> None:
 def test_a_store_of_a_version_before_costs_is_read_and_gone_on_with(tmp_path: Path) -> None:
     with Store.write(tmp_path) as store:
         store.set_up({}, [Cell(0, "t", 1, "m", "x", 1)])
-        store.add_turn(0, 0, 0, "h", Turn("answer", (), "a", "stop", 1, 2, 0.1))
+        store.add_turn((0, 0, 0), 0, "h", Turn("answer", (), "a", "stop", 1, 2, 0.1))
     with sqlite3.connect(tmp_path / STORE_NAME) as db:
         db.execute("DROP TABLE aside")
     with Store.read(tmp_path) as store:
         assert [t["usd"] for t in store.turn_rows()] == [0.0]
         assert store.usd_by_cell() == {}
     with Store.write(tmp_path) as store:
-        store.add_turn(0, 0, 0, "h", Turn("answer", (), "a", "stop", 1, 2, 0.1, usd=0.5))
+        store.add_turn((0, 0, 0), 0, "h", Turn("answer", (), "a", "stop", 1, 2, 0.1, usd=0.5))
         assert store.usd_by_cell() == {0: 0.5}

@@ -399,3 +399,34 @@ def test_each_turn_draws_from_its_own_seed(tokenizer: Tokenizer, tmp_path: Path)
     seeds = [seed for _, seed in reader.asked]
     assert None not in seeds
     assert len(set(seeds)) == len(seeds)
+
+
+def test_draws_of_a_sample_have_seeds_of_their_own_and_are_resumed_one_by_one(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    one = plan_of(tokenizer)
+    four = replace(one, cells=tuple(replace(cell, draws=4) for cell in one.cells))
+    alone, unbroken = Reader(), Reader()
+    run(one, tmp_path / "one", alone)
+    rows = run(four, tmp_path / "four", unbroken)
+    assert [(row.attempted, row.owed) for row in rows] == [(12, 0)] * 3
+    seeds = Counter(unbroken.asked)
+    assert set(alone.asked) < set(seeds), "the first draw is the only one's"
+    assert set(seeds.values()) == {1}
+    assert len({seed for _, seed in seeds}) == 4 * len({seed for _, seed in alone.asked})
+
+    def dies(number: int) -> None:
+        if number == 50:
+            raise ServerDied("gone")
+
+    stopped, after = Reader(dies), Reader()
+    with pytest.raises(ServerDied):
+        run(four, tmp_path / "stopped", stopped)
+    run(four, tmp_path / "stopped", after)
+    assert Counter([*stopped.asked, *after.asked]) == seeds
+    stores = []
+    for name in ("four", "stopped"):
+        with Store.read(tmp_path / name) as store:
+            stores.append([{**row, "seconds": 0} for row in store.sample_rows()])
+    assert stores[0] == stores[1]
+    assert Counter(row["id"] for row in stores[0]).most_common(1)[0][1] == 8  # by two methods

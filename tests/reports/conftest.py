@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.methods import described
-from benchmarks.store import Cell, Store
+from benchmarks.store import Cell, Place, Store
 from core.context import Context
 from core.types import Answer, Failure, Json, Problem, Sample, Turn
 
@@ -39,7 +39,8 @@ WRONG = Ended(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A fabricated cell: its place in the suite, and the samples that have ended."""
+    """A fabricated cell: its place in the suite, and the samples that have ended, those of the
+    first draw before those of the second."""
 
     task: str
     length: int
@@ -47,6 +48,7 @@ class Made:
     model: str
     samples: int
     ended: Sequence[Ended] = ()
+    draws: int = 1
 
 
 METHODS = {
@@ -71,8 +73,8 @@ def build_run(tmp_path: Path) -> BuildRun:
         run_dir = tmp_path / "run"
         with Store.write(run_dir) as store:
             plan = [
-                Cell(number, cell.task, cell.length, cell.method, cell.model, cell.samples)
-                for number, cell in enumerate(cells, 1)
+                Cell(number, c.task, c.length, c.method, c.model, c.samples, c.draws)
+                for number, c in enumerate(cells, 1)
             ]
             store.set_up(settings if settings is not None else settings_for("pocket"), plan)
             provenance: dict[str, Json] = {
@@ -81,28 +83,31 @@ def build_run(tmp_path: Path) -> BuildRun:
             }
             store.begin_session(provenance, "2026-11-20T19:00:00+00:00")
             for number, cell in enumerate(cells, 1):
-                for index, ended in enumerate(cell.ended):
-                    _write_sample(store, number, cell, index, ended)
+                for place, ended in enumerate(cell.ended):
+                    draw, index = divmod(place, cell.samples)
+                    _write_sample(store, cell, (number, index, draw), ended)
         return run_dir
 
     return build
 
 
-def _write_sample(store: Store, cell_id: int, cell: Made, index: int, ended: Ended) -> None:
+def _write_sample(store: Store, cell: Made, place: Place, ended: Ended) -> None:
+    cell_id, index, draw = place
     replies = [*ended.memories, ended.reply]
     for number, reply in enumerate(replies):
         tag = "answer" if number == len(replies) - 1 else "memory"
         reason = "length" if ended.cut else "stop"
         turn = Turn(tag, (), reply, reason, prompt_tokens=100, completion_tokens=10, seconds=0.5)
-        store.add_turn(cell_id, index, number, f"hash{number}", turn)
+        store.add_turn(place, number, f"hash{number}", turn)
     problem = Problem(Context(["a haystack"]), ended.question)
     sample = Sample(f"{cell.task}-{index}", cell.task, index, problem, ended.golds, "any")
     if ended.error:
-        store.finish_sample(cell_id, sample, Failure(ended.error, "no reply in 120 s"), {})
+        failure = Failure(ended.error, "no reply in 120 s")
+        store.finish_sample(cell_id, sample, failure, {}, draw=draw)
         return
     answer = Answer(ended.reply, ended.prediction, 7, ended.counts)
     scores = {
         "published": {"sub_em": ended.published},
         "strict": {"sub_em": ended.strict, "em": 0.0, "unparsed": float(ended.prediction is None)},
     }
-    store.finish_sample(cell_id, sample, answer, scores)
+    store.finish_sample(cell_id, sample, answer, scores, draw=draw)

@@ -32,6 +32,18 @@ def test_failures_stay_in_the_denominator_as_zeros(build_run: BuildRun) -> None:
     assert "no reply in 120 s" in run.errors[0].message
 
 
+def test_draws_of_a_sample_count_as_one_where_it_is_compared(build_run: BuildRun) -> None:
+    drawn = [RIGHT, RIGHT, RIGHT, WRONG]  # both samples, and both again
+    made = Made("niah", 1024, "memagent", "pocket", 2, drawn, draws=3)
+    (cell,) = load_run(build_run([made])).cells
+    assert (cell.samples, cell.asked, cell.finished, cell.owed) == (2, 6, 4, 2)
+    assert cell.by_sample["strict"] == {"niah-0": 1.0, "niah-1": 0.5}
+    score = cell.score("strict")
+    assert score is not None
+    assert (score.mean, score.n) == (0.75, 4)
+    assert (score.low, score.high) == wilson(0.75, 3)  # 0.1875 over a variance of 1/16 of the mean
+
+
 def test_profiles_are_never_mixed(build_run: BuildRun) -> None:
     ended = [Ended(published=1.0, strict=0.0), Ended(published=1.0, strict=0.5)]
     (cell,) = load_run(build_run([Made("niah", 1024, "memagent", "pocket", 2, ended)])).cells
@@ -149,8 +161,8 @@ def test_the_score_of_a_task_is_the_metric_that_the_run_names(build_run: BuildRu
 def _set_metrics(run_dir: Path, metrics: dict[str, float]) -> None:
     with Store.write(run_dir) as store, store._transaction() as db:
         db.execute("DELETE FROM score")
-        rows = [(1, 0, p, m, v) for p in ("strict", "published") for m, v in metrics.items()]
-        db.executemany("INSERT INTO score VALUES (?, ?, ?, ?, ?)", rows)
+        rows = [(1, 0, 0, p, m, v) for p in ("strict", "published") for m, v in metrics.items()]
+        db.executemany("INSERT INTO score VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
 def test_a_sample_without_its_score_is_an_error_that_names_it(build_run: BuildRun) -> None:

@@ -65,7 +65,7 @@ def test_what_an_export_does_not_know_is_left_empty(build_run: BuildRun, tmp_pat
     assert (cell.cut_samples, cell.cut_turns, cell.failed) == (None, None, 1)
     write_report([out], tmp_path / "page")
     ledger = (tmp_path / "page" / "tables" / "ledger.csv").read_text()
-    assert "\nvt,1024,memagent,pocket,3,3,0,2,1,1,,,0," in ledger
+    assert "\nvt,1024,memagent,pocket,3,1,3,0,2,1,1,,,0," in ledger
 
 
 def test_a_damaged_export_is_refused_with_its_place(build_run: BuildRun, tmp_path: Path) -> None:

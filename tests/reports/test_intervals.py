@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.arithmetic.intervals import wilson
-from reports.statistics.intervals import Estimate, average, estimate
+from reports.statistics.intervals import Estimate, average, estimate, estimate_drawn
 
 
 def test_wilson_equals_the_textbook_values() -> None:
@@ -50,3 +50,36 @@ def test_nothing_has_no_estimate() -> None:
     with pytest.raises(ValueError):
         estimate([1.5])
     assert Estimate(0.0, 0.0, 0.2, 5).n == 5
+
+
+def test_one_draw_each_is_the_plain_estimate() -> None:
+    scores = [1.0, 0.0, 0.5, 1.0, 1.0]
+    assert estimate_drawn([[score] for score in scores]) == estimate(scores)
+
+
+def test_draws_that_agree_say_no_more_than_their_samples() -> None:
+    samples = [[1.0] * 4] * 6 + [[0.0] * 4] * 4
+    got = estimate_drawn(samples)
+    assert (got.mean, got.n) == (0.6, 40)
+    assert (got.low, got.high) == wilson(0.6, 10)
+    sure = estimate_drawn([[1.0] * 4] * 10)
+    assert (sure.low, sure.high) == wilson(1.0, 10)
+
+
+def test_draws_as_of_a_coin_say_nearly_as_much_as_samples() -> None:
+    # Ten samples of four draws, as many right as a fair coin gives: 0.25 is the variance of a
+    # draw, 0.0625 that of a mean of four. By hand: means 0, 1/4, 1/4, 1/2 x 4, 3/4, 3/4, 1.
+    means = [0, 1, 1, 2, 2, 2, 2, 3, 3, 4]
+    samples = [[1.0] * right + [0.0] * (4 - right) for right in means]
+    # Sample variance of the means: (2 x 0.25 + 4 x 0.0625) / 9 = 1/12, of their mean 1/120.
+    assert (estimate_drawn(samples).low, estimate_drawn(samples).high) == wilson(0.5, 30)
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=4), min_size=1))
+def test_the_interval_over_samples_lies_between_the_two_plain_ones(
+    samples: list[list[float]],
+) -> None:
+    got = estimate_drawn(samples)
+    draws = sum(map(len, samples))
+    few, many = (wilson(got.mean, n) for n in (len(samples), draws))
+    assert few[0] <= got.low <= many[0] <= got.mean <= many[1] <= got.high <= few[1]

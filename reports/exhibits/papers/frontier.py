@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 
@@ -83,22 +84,28 @@ def _score(run: RunData, series: Series, place: Place, sample: str) -> float:
 def _costs(
     material: Material, run: RunData
 ) -> dict[tuple[Series, Place, str], tuple[float, float, float]]:
-    """Operations, seconds and tokens of every sample that ended well."""
+    """Operations, seconds and tokens of every sample that ended well, means of its draws."""
     shapes = {
         series.model: find_shape(run.model(series.model).get("source"), ROOT)
         for series in run.all_series
     }
-    squares: dict[tuple[Path, int, int], int] = {}
+    squares: dict[tuple[Path, int, int, int], int] = {}
     for path in material.runs:
         with open_run(path) as source:
             if isinstance(source, Store):
                 squares |= {(path, *key): n for key, n in source.squared_tokens().items()}
-    found = {}
+    found: dict[tuple[Series, Place, str], list[tuple[float, float, float]]] = {}
     for one in rollouts(material):
-        square = squares.get((one.run, one.cell.id, one.row["index"]))
-        place = one.cell.task, one.cell.length
-        found[one.series, place, one.row["id"]] = _priced(one, shapes[one.cell.model], square)
-    return found
+        square = squares.get((one.run, one.cell.id, one.row["index"], one.row["draw"]))
+        key = one.series, (one.cell.task, one.cell.length), one.row["id"]
+        found.setdefault(key, []).append(_priced(one, shapes[one.cell.model], square))
+    return {key: _mean_of(drawn) for key, drawn in found.items()}
+
+
+def _mean_of(drawn: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """Of a sample's draws."""
+    operations, seconds, tokens = map(fmean, zip(*drawn, strict=True))
+    return operations, seconds, tokens
 
 
 def _priced(one: Rollout, shape: Shape | None, squares: int | None) -> tuple[float, float, float]:

@@ -46,7 +46,7 @@ def add(
 ) -> None:
     """One sample answered right; `evidence`: the tokens that its pieces begin at."""
     for number, turn in enumerate(turns):
-        store.add_turn(cell, index, number, f"hash{number}", turn)
+        store.add_turn((cell, index, 0), number, f"hash{number}", turn)
     problem = Problem(Context(["text"]), "Which number?")
     sample = Sample(f"{TASK}-{index}", TASK, index, problem, ("42",), "all")
     placed = [

@@ -190,7 +190,7 @@ def add_sample(
     store: Store, index: int, turns: list[Turn], reply: str, question: str = "Which?"
 ) -> None:
     for number, turn in enumerate(turns):
-        store.add_turn(1, index, number, f"{index}-{number}", turn)
+        store.add_turn((1, index, 0), number, f"{index}-{number}", turn)
     problem = Problem(Context(["a haystack"]), question)
     sample = Sample(f"id{index}", "niah", index, problem, (HOSTILE[:60], "4711"), "any")
     scores = {profile: {"sub_em": 0.0, "unparsed": 0.0} for profile in ("strict", "published")}
