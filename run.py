@@ -1,22 +1,25 @@
+#!/usr/bin/env python
+# PYTHON_ARGCOMPLETE_OK
 """The command line: finds the command, calls it, and turns how it ended into an exit code."""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 
 from commands.data import add_data
-from commands.doctor import add_doctor
 from commands.exhibit import add_exhibit
-from commands.flags import INCOMPLETE, WRONG_USE
+from commands.flags import DONE, INCOMPLETE, WRONG_USE, Parser, examples
 from commands.models import add_models
-from commands.plan import add_plan, add_suites
 from commands.report import add_report
 from commands.samples import add_samples
 from commands.serve import add_serve
-from commands.sweep import add_status, add_sweep
+from commands.sweep.doctor import add_doctor
+from commands.sweep.plan import add_plan, add_suites
+from commands.sweep.sweep import add_status, add_sweep
 from commands.tasks import add_tasks
 from commands.train import add_train
 from commands.view import add_view
@@ -28,7 +31,15 @@ RESUME = "Nothing finished is lost: give the same command again to go on."
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0 done, 1 done with failed samples or
     stopped in a state that resumes, 2 wrong use."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    if "_ARGCOMPLETE" in os.environ:  # set by the shell when it asks for completions
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return DONE
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     # httpx, which fetches corpora, logs each request's address.
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -50,13 +61,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="run.py",
         description="Long-context benchmark: make haystacks, run memory agents and baselines "
         "on a pool of vLLM replicas, report accuracy against length.",
-        epilog="Start with: python run.py sweep pocket, then: python run.py report results/pocket",
+        epilog=examples(
+            "sweep pocket                  # the embedded models on this machine; minutes",
+            "report results/pocket         # figures, tables and a page of it",
+            "tasks; python run.py suites; python run.py models          # what there is",
+            "plan memagent_table2          # what a suite would take, before it costs anything",
+            "doctor SUITE --models NAME --endpoint URL --tokenizer DIR  # is that server sound?",
+            "sweep SUITE --models NAME --endpoint URL --tokenizer DIR",
+            "COMMAND --help                # its flags, with examples",
+        )
+        + "\n\nTab completes commands, flags and names after `activate-global-python-argcomplete`.",
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    parser.set_defaults(command=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     groups = (
         add_sweep,
         add_plan,

@@ -274,10 +274,10 @@ class _Run:
                 self.failed.append(job)
             left[job.cell.id] -= 1
             if again:
-                self.display.again(failed=failure is not None)
+                self.display.again(failure)
             else:
                 done = not left[job.cell.id]
-                self.display.sample(job.work, failed=failure is not None, cell_done=done)
+                self.display.sample(job.work, failure, cell_done=done)
 
     async def _one(self, job: Job, ask: Ask) -> Failure | None:
         """Runs, scores and stores one sample; how it failed, if it did."""

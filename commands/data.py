@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from commands.flags import DONE, numbers
+from commands.flags import DONE, examples, numbers
 
 CORPUS_NAMES = (
     "hotpotqa", "hotpotqa_train", "squad", "longbench", "published", "essays", "words",
@@ -14,7 +14,12 @@ CORPUS_NAMES = (
 
 def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `data status` and `data fetch`."""
-    data = commands.add_parser("data", help="the public corpora: what is there, get the rest")
+    data = commands.add_parser(
+        "data",
+        help="the public corpora: what is there, get the rest",
+        description="The public corpora that some tasks read, in a folder of yours.",
+        epilog=examples("data status --data DIR", "data fetch hotpotqa essays --data DIR"),
+    )
     kinds = data.add_subparsers(title="what to do", required=True, metavar="WHAT")
     add = kinds.add_parser(
         "status",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from commands.flags import DONE, at_least, names
+from commands.flags import DONE, at_least, examples, names
 
 DEFAULT_OUT = Path("results/exhibits")
 
@@ -17,8 +17,11 @@ def add_exhibit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="draw a figure or table of the papers: as published, from runs, or both",
         description="Draws an exhibit by name: without a run from its published numbers, with "
         "runs beside them, never mixed. `all` draws every one that there is something for.",
-        epilog="Examples: run.py exhibit --list; run.py exhibit memagent-table-2; "
-        "run.py exhibit all results/run-a results/run-b",
+        epilog=examples(
+            "exhibit --list",
+            "exhibit memagent-table-2                     # as published",
+            "exhibit all results/run-a results/run-b      # with runs beside it",
+        ),
     )
     add.add_argument("name", nargs="?", metavar="NAME", help="an exhibit's name, or all")
     add.add_argument(

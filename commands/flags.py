@@ -3,16 +3,139 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
+import os
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from core.names import not_known
+from core.types import Json
 
 DONE, INCOMPLETE, WRONG_USE = 0, 1, 2
 """Exit codes: all is well; some failed or are owed, and the same command goes on; wrong use."""
 
 POCKET = Path(__file__).resolve().parent.parent / "checkpoints" / "pocket-base"
+
+
+Flags = argparse._ActionsContainer
+"""A parser, or a titled group of its flags."""
+
+EXAMPLES = "examples:"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that knows near misses of commands and flags, and keeps the lines of examples."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, **settings})
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Raises SystemExit with near misses for a flag that is none; the innermost parser does,
+        whose flags were meant."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self._refuse(unknown)
+        return found, []
+
+    def error(self, message: str) -> NoReturn:
+        """Says what is wrong, without the wall of all flags."""
+        self.exit(WRONG_USE, f"usage: {self.prog} --help says more\nerror: {message}\n")
+
+    def _refuse(self, unknown: Sequence[str]) -> NoReturn:
+        flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        hints = ""
+        for word in unknown:
+            close = difflib.get_close_matches(word.partition("=")[0], flags, n=2, cutoff=0.6)
+            if word.startswith("-") and close:
+                hints += f"; for {word}, did you mean {' or '.join(close)}?"
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{hints}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, not_known(str(value), list(action.choices)))
+
+
+class _Help(argparse.HelpFormatter):
+    """Wraps texts but examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith(EXAMPLES):
+            return "\n".join(indent + line for line in text.splitlines())
+        return super()._fill_text(text, width, indent)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: what one types, line by line."""
+    return "\n".join([EXAMPLES, *(f"  python run.py {line}" for line in lines)])
+
+
+def completes(action: argparse.Action, words: Callable[[], Iterable[str]]) -> None:
+    """What the shell offers for an argument; `words` is asked when it does."""
+
+    def completer(prefix: str, **_: Any) -> list[str]:
+        return [word for word in words() if word.startswith(prefix)]
+
+    action.completer = completer  # type: ignore[attr-defined]
+
+
+def suites_there_are() -> Iterable[str]:
+    """Names for completion."""
+    from benchmarks.suite import suite_names
+
+    return suite_names()
+
+
+def models_there_are() -> Iterable[str]:
+    """Names for completion."""
+    from serving.catalogue import load_catalogue
+
+    return load_catalogue()
+
+
+def tasks_there_are() -> Iterable[str]:
+    """Names for completion."""
+    from tasks.registry import TASKS
+
+    return TASKS
+
+
+def add_json(add: argparse.ArgumentParser) -> None:
+    """Adds --json."""
+    add.add_argument("--json", action="store_true", help="one JSON array of objects, for programs")
+
+
+def print_table(rows: Sequence[Mapping[str, Json]], *, as_json: bool = False) -> None:
+    """Rows of the same keys as aligned columns, numbers to the right; or as JSON. The heads are
+    bold on a terminal."""
+    if as_json:
+        print(json.dumps(rows, ensure_ascii=False, indent=1))
+        return
+    if not rows:
+        return
+    heads = list(rows[0])
+    texts = [[_cell(row[head]) for head in heads] for row in rows]
+    right = [all(isinstance(row[head], int | float) for row in rows) for head in heads]
+    widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
+    bold = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    for number, line in enumerate([heads, *texts]):
+        cells = [
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(line, widths, right, strict=True)
+        ]
+        text = "  ".join(cells).rstrip()
+        print(f"\033[1m{text}\033[0m" if bold and number == 0 else text)
+
+
+def _cell(value: Json) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -54,7 +177,7 @@ def add_tokenizer(add: argparse.ArgumentParser) -> None:
     )
 
 
-def add_catalogue(add: argparse.ArgumentParser) -> None:
+def add_catalogue(add: Flags) -> None:
     """Adds --catalogue."""
     add.add_argument(
         "--catalogue",
@@ -64,7 +187,7 @@ def add_catalogue(add: argparse.ArgumentParser) -> None:
     )
 
 
-def add_pool(add: argparse.ArgumentParser) -> None:
+def add_pool(add: Flags) -> None:
     """Adds the flags that say how a pool is started."""
     add.add_argument(
         "--ray-address",

@@ -7,7 +7,16 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from commands.flags import DONE, add_catalogue
+from commands.flags import (
+    DONE,
+    add_catalogue,
+    add_json,
+    completes,
+    examples,
+    models_there_are,
+    print_table,
+)
+from core.types import Json
 
 if TYPE_CHECKING:
     from serving.catalogue import ModelEntry
@@ -18,8 +27,15 @@ def add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     models = commands.add_parser(
         "models",
         help="list the catalogue of models, fetch weights, pin commits",
-        description="Lists the catalogue of models.",
+        description="Without a further word: lists the catalogue of models.",
+        epilog=examples(
+            "models",
+            "models --json",
+            "models fetch rl-memagent-7b      # weights ahead, for nodes without network",
+            "models pin rl-memagent-7b        # hold it at its present commit",
+        ),
     )
+    add_json(models)
     add_catalogue(models)
     models.set_defaults(command=list_models)
     kinds = models.add_subparsers(title="what to do", metavar="WHAT")
@@ -42,7 +58,8 @@ def add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_names(add: argparse.ArgumentParser) -> None:
-    add.add_argument("names", nargs="+", metavar="NAME", help="from `run.py models`")
+    named = add.add_argument("names", nargs="+", metavar="NAME", help="from `run.py models`")
+    completes(named, models_there_are)
     # Not to write over what stands before the word.
     add.add_argument("--catalogue", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
@@ -52,10 +69,18 @@ def list_models(arguments: argparse.Namespace) -> int:
     from serving.catalogue import load_catalogue
 
     catalogue = load_catalogue(arguments.catalogue)
-    width = max(map(len, catalogue))
-    for name, entry in catalogue.items():
-        pinned = f" at {entry.revision[:12]}" if entry.revision else ""
-        print(f"{name:{width}}  window {entry.window_tokens:>9,}  {entry.source}{pinned}")
+    rows: list[dict[str, Json]] = [
+        {
+            "model": name,
+            "window": entry.window_tokens,
+            "runs on": "CPU or GPU" if entry.cpu else f"{entry.tensor_parallel} GPU(s)",
+            "source": entry.source,
+            "commit": entry.revision if arguments.json else (entry.revision or "")[:12],
+            "note": "demonstration" if entry.demonstration else entry.note,
+        }
+        for name, entry in catalogue.items()
+    ]
+    print_table(rows, as_json=arguments.json)
     return DONE
 
 

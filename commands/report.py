@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Literal
 
-from commands.flags import DONE, at_least
+from commands.flags import DONE, at_least, examples
 
 
 def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -15,6 +15,10 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "report",
         help="render figures, tables and page of a run, or of several as one",
         description="Renders one page of all the runs given, each cell from one of them.",
+        epilog=examples(
+            "report results/pocket                        # writes results/pocket/report",
+            "report results/mine samples.jsonl.gz --out page --reference memagent",
+        ),
     )
     add.add_argument(
         "run",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.flags import DONE
+from commands.flags import DONE, examples
 from core.errors import UsageError
 from core.files import read_jsonl, write_jsonl
 
@@ -25,6 +25,10 @@ def add_samples(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Writes a line a sample, packed where the name ends in .gz, and "
         "FILE.run.json beside it (settings, provenance, cells): `run.py report` takes the two "
         "as it takes the run.",
+        epilog=examples(
+            "export results/pocket --out samples.jsonl.gz",
+            "export results/pocket --turns --out turns.jsonl",
+        ),
     )
     add.add_argument("run", type=Path, metavar="RUN_DIR")
     add.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl[.gz]")
@@ -36,6 +40,7 @@ def add_samples(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="score replies from anywhere",
         description="Reads JSON lines with the "
         "fields kind (ruler_hqa, qa_1, all_of), reply and golds; writes them with the verdicts.",
+        epilog=examples("score replies.jsonl --out scored.jsonl"),
     )
     add.add_argument("replies", type=Path, metavar="FILE.jsonl")
     add.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
@@ -45,6 +50,7 @@ def add_samples(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "rescore",
         help="score a run's stored replies again, by the scorers as they are now",
         description="Scores every stored reply again, in place, and says how many scores changed.",
+        epilog=examples("rescore results/pocket"),
     )
     add.add_argument("run", type=Path, metavar="RUN_DIR|FILE.jsonl.gz", help="a run or its export")
     add.set_defaults(command=rescore)

@@ -10,7 +10,16 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from commands.flags import DONE, add_catalogue, add_pool, at_least, engine_of
+from commands.flags import (
+    DONE,
+    add_catalogue,
+    add_pool,
+    at_least,
+    completes,
+    engine_of,
+    examples,
+    models_there_are,
+)
 
 if TYPE_CHECKING:
     from serving.catalogue import ModelEntry
@@ -24,8 +33,13 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="serve a model until Ctrl-C",
         description="Starts a pool of replicas of "
         "one model and prints its OpenAI-compatible address, on the loopback interface.",
+        epilog=examples(
+            "serve pocket-memagent --port 8000",
+            "serve rl-memagent-14b --tensor-parallel 4 --engine max_num_seqs=128",
+        ),
     )
-    add.add_argument("model", metavar="MODEL", help="a name from `run.py models`")
+    model = add.add_argument("model", metavar="MODEL", help="a name from `run.py models`")
+    completes(model, models_there_are)
     add.add_argument("--port", type=at_least(1), default=8000, help="default: %(default)s")
     add_pool(add)
     add_catalogue(add)

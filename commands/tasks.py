@@ -10,12 +10,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.flags import DONE, add_tokenizer, at_least, names, numbers
+from commands.flags import (
+    DONE,
+    add_json,
+    add_tokenizer,
+    at_least,
+    completes,
+    examples,
+    names,
+    numbers,
+    print_table,
+    suites_there_are,
+    tasks_there_are,
+)
 from core.errors import UsageError
 from core.names import parse_name
 
 if TYPE_CHECKING:
-    from core.types import Sample
+    from core.types import Json, Sample
 
 FORMS = ("index", "ruler", "memagent", "datasets")
 
@@ -25,12 +37,27 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     tasks = commands.add_parser(
         "tasks",
         help="list the tasks, show a sample, write samples for other programs",
-        description="Without a further word: lists the tasks.",
+        description="Without a further word: lists the tasks, and the corpus that one needs, "
+        "which `run.py data` gets.",
+        epilog=examples(
+            "tasks",
+            "tasks show fiction_3hop --length 4096 --index 3",
+            "tasks show niah_single_1@depth=0.25 --length 8192",
+            "tasks export vt --length 8192 --samples 100 --form ruler --out vt.jsonl",
+            "tasks generate memagent_evaluation --out samples --data DIR --workers 8",
+        ),
     )
+    add_json(tasks)
     tasks.set_defaults(command=list_tasks)
     kinds = tasks.add_subparsers(title="what to do", metavar="WHAT")
-    kinds.add_parser("list", help="list the tasks (default)")
+    add = kinds.add_parser("list", help="list the tasks (default)")
+    add.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
+    for add_one in (_add_show, _add_export, _add_generate):
+        add_one(kinds)
+
+
+def _add_show(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     add = kinds.add_parser(
         "show",
         help="print a sample and where its evidence stands",
@@ -44,6 +71,8 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     add.set_defaults(command=show)
 
+
+def _add_export(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     add = kinds.add_parser(
         "export",
         help="write samples as RULER's, MemAgent's or datasets' files",
@@ -57,6 +86,8 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add.add_argument("--out", type=Path, required=True, metavar="PATH", help="file, or folder")
     add.set_defaults(command=export)
 
+
+def _add_generate(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     add = kinds.add_parser(
         "generate",
         help="make all samples of a suite",
@@ -64,7 +95,10 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "MemAgent paper. By default the texts are made and hashed and not kept; --form ruler, "
         "memagent or datasets writes them. Stop it at any time: the same command goes on.",
     )
-    add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
+    suite = add.add_argument(
+        "suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file"
+    )
+    completes(suite, suites_there_are)
     add.add_argument("--form", choices=FORMS, default="index", help="default: %(default)s")
     add.add_argument("--out", type=Path, required=True, metavar="DIR")
     add.add_argument("--tasks", type=names, metavar="T,U", help="of the suite's, only these")
@@ -78,7 +112,10 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _add_cell(add: argparse.ArgumentParser) -> None:
-    add.add_argument("task", metavar="TASK", help="a name from `run.py tasks`, or FILE.py:NAME")
+    task = add.add_argument(
+        "task", metavar="TASK", help="a name from `run.py tasks`, or FILE.py:NAME"
+    )
+    completes(task, tasks_there_are)
     add.add_argument(
         "--length",
         type=at_least(0),
@@ -112,11 +149,21 @@ def _add_sources(add: argparse.ArgumentParser) -> None:
 
 def list_tasks(arguments: argparse.Namespace) -> int:
     """run.py tasks"""
+    from tasks.corpora.status import corpora_of_tasks
     from tasks.registry import TASKS
 
-    width = max(map(len, TASKS))
-    for name, task in TASKS.items():
-        print(f"{name:{width}}  {task.summary}")
+    corpora = corpora_of_tasks()
+    rows: list[dict[str, Json]] = [
+        {
+            "task": name,
+            "golds": task.match,
+            "reply": task.generation_tokens,
+            "needs": corpora.get(name),
+            "summary": task.summary,
+        }
+        for name, task in TASKS.items()
+    ]
+    print_table(rows, as_json=arguments.json)
     return DONE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from commands.flags import DONE, at_least
+from commands.flags import DONE, at_least, examples
 
 TUNNEL = """from another host: ssh -L {port}:127.0.0.1:{port} THIS_HOST, then open
 http://127.0.0.1:{port}/ there. The server answers on this machine's loopback interface only."""
@@ -18,7 +18,9 @@ def add_view(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="explore a run's samples turn by turn in a browser, while it is running too",
         description="Serves the explorer over the store of a run on the loopback interface until "
         "Ctrl-C. It only reads; samples that a sweep finishes appear by themselves.",
-        epilog=TUNNEL.format(port=8787),
+        epilog=examples("view results/pocket", "view results/pocket --port 9000")
+        + "\n\n"
+        + TUNNEL.format(port=8787),
     )
     add.add_argument("run", type=Path, nargs="+", metavar="RUN", help="the --out of a sweep")
     add.add_argument("--port", type=at_least(1), default=8787, help="default: %(default)s")

@@ -182,6 +182,13 @@ class Tokenizer:
             ids += after
         return ids
 
+    def chat_text(self, messages: Sequence[Message]) -> str:
+        """A chat as the template writes it, for people to look at. Raises as `render_chat`."""
+        if self._chat_template is None:
+            raise UsageError(f"tokenizer {self.name} has no chat template in its config")
+        plain = [{"role": message.role, "content": message.content} for message in messages]
+        return _render(self._chat_template, plain, self._template_variables)
+
     def _content_ids(self, message: Message) -> list[int]:
         """Ids of a content; of what the message knows, only the ends are encoded."""
         text = message.content

@@ -51,7 +51,6 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     "words",
     [
-        [],
         ["swep"],
         ["sweep"],
         ["sweep", "pocket", "--samples", "0"],

@@ -15,6 +15,7 @@ CHECKS: Mapping[str, str] = {
     "data": "data files are not those that were fetched or published",
     "disk": "the disk may not hold the run",
     "memory": "the machine may not hold the model",
+    "gpu": "the machine may not have the GPUs",
     "window": "the model's window is smaller than what is asked",
     "yarn": "the window is longer than the model's positions, without YaRN",
     "model": "another model answers",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,11 @@ import psutil
 from benchmarks.doctor.findings import Finding
 from benchmarks.estimate.estimate import ModelEstimate
 from benchmarks.estimate.lines import amount
+from benchmarks.estimate.roofline import weight_bytes
 from benchmarks.plan import Plan, window_faults
+from core.arithmetic.shapes import find_shape
 from core.files import file_hash
-from serving.catalogue import ModelEntry
+from serving.catalogue import REPOSITORY, ModelEntry
 from tasks.corpora.fetch import WORD_LIST_SHA256, read_manifest
 
 GIB = 1 << 30
@@ -90,9 +93,36 @@ def memory(visit: Visit) -> Iterator[Finding]:
             )
 
 
+def gpu(visit: Visit) -> Iterator[Finding]:
+    """A model that needs GPUs has them here, and each holds its share of the weights."""
+    sizes = [] if visit.joins else gpu_gib()
+    for entry in () if visit.joins else visit.own:
+        shape, workers = find_shape(entry.source, REPOSITORY), entry.tensor_parallel
+        share = weight_bytes(shape) / workers / GIB if shape else 0.0
+        if (entry.cpu is None and len(sizes) < workers) or (sizes and share > max(sizes)):
+            there = ", ".join(f"{size:.0f} GiB" for size in sizes) or "none"
+            weights = f" of more than {share:.0f} GiB" if share else ""
+            yield Finding(
+                *("gpu", "noted"),
+                f"a replica takes {workers} GPU(s){weights}, here: {there}",
+                "Run it where they are, join a cluster (--ray-address), or ask an --endpoint",
+                entry.name,
+            )
+
+
+def gpu_gib() -> list[float]:
+    """Memory of each NVIDIA GPU of this machine."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [float(line) / 1024 for line in done.stdout.split() if line.isdecimal()]
+
+
 def window(visit: Visit) -> Iterator[Finding]:
-    """The largest turn of each method fits into the model's window."""
-    for model, fault in window_faults(visit.plan):
+    """The largest turn of each method fits into the model's window, in a pool of ours."""
+    for model, fault in () if visit.endpoint else window_faults(visit.plan):
         yield Finding("window", "refused", fault, "Take smaller chunks or budgets", model)
 
 
@@ -116,7 +146,7 @@ def yarn(visit: Visit) -> Iterator[Finding]:
             )
 
 
-HERE: Sequence[Callable[[Visit], Iterator[Finding]]] = (data, disk, memory, window, yarn)
+HERE: Sequence[Callable[[Visit], Iterator[Finding]]] = (data, disk, memory, gpu, window, yarn)
 
 
 def look_around(visit: Visit) -> list[Finding]:

@@ -7,6 +7,7 @@ and one of its prompts is as long as the longest of the sweep.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -31,7 +32,10 @@ REPEAT = "Write the word river sixty times, with spaces between: " + "river " * 
 MIXED = (
     "Grüße, 東京; naïve façade — 3.14159 and 1,234,567. def f(x): return {'a': [x ** 2]}\n"
     "https://example.org/a?b=c#d  VAR XKQZT = 48213. Antidisestablishmentarianism!\n"
-) * 3
+)
+_VERSION = re.compile(r"-\d{4}|[:@]|\.gguf")
+"""What may follow a model's name in a reply."""
+
 WORD = "ZEBRA-4471"
 NEEDLE = f"The secret word is {WORD}. Remember it.\n\n"
 FILLER = (
@@ -113,7 +117,8 @@ async def model(server: Server) -> AsyncIterator[Finding]:
             else "Start it with a larger window, or take smaller chunks or budgets",
         )
     answered = (await story(server)).model
-    if answered and not _same_model(answered, server.model):
+    # Azure answers by the model's name, and is asked by the deployment's.
+    if answered and offered and not same_model(answered, server.model):
         yield Finding(
             *("model", "refused"),
             f"asked for {server.model!r}, {answered!r} answered",
@@ -121,10 +126,13 @@ async def model(server: Server) -> AsyncIterator[Finding]:
         )
 
 
-def _same_model(one: str, other: str) -> bool:
-    """`gpt-x` answers as `gpt-x-2026-01-01`, `vendor/x` as `x`."""
-    a, b = (name.lower().rpartition("/")[2] for name in (one, other))
-    return a.startswith(b) or b.startswith(a)
+def same_model(one: str, other: str) -> bool:
+    """`gpt-x` answers as `gpt-x-2026-01-01`, `vendor/x:free` as `x`, `x` as `/models/x.gguf`."""
+    names = (name.lower().rpartition("/")[2] for name in (one, other))
+    short, long = sorted(names, key=len)
+    return long.startswith(short) and (
+        long == short or _VERSION.match(long, len(short)) is not None
+    )
 
 
 async def story(server: Server) -> Reply:

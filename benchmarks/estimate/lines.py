@@ -9,6 +9,7 @@ from benchmarks.estimate.dry_run import LOOKED_AT_TOKENS, Work, count_work
 from benchmarks.estimate.estimate import Done, Key, ModelEstimate, done_in, estimate
 from benchmarks.estimate.roofline import DEFAULT_GPU, Gpu, find_gpu
 from benchmarks.plan import Plan
+from serving.limits.budget import Price
 
 HEADS = (
     "model", "cells", "samples", "turns", "tokens in", "tokens out", "disk", "weights", "GPU-hours",
@@ -39,6 +40,15 @@ def with_lines(
     sheet, done = find_gpu(DEFAULT_GPU), done_in(run_dir)
     found = estimate(plan, count_work(plan), done=done, gpu=sheet, concurrency=concurrency)
     return found, list(plan_lines(plan, found, done, sheet))
+
+
+def cost_line(plan: Plan, estimates: Sequence[ModelEstimate], prices: Mapping[str, Price]) -> str:
+    """What is owed costs at an endpoint with these prices, by the name a model is served as."""
+    usd = sum(
+        prices[plan.models[one.name].served_as].usd(one.work.prompt_tokens, one.work.reply_tokens)
+        for one in estimates
+    )
+    return f"cost  about {usd:,.2f} USD at most: replies are taken to fill their budgets"
 
 
 def plan_lines(

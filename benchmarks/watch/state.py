@@ -32,6 +32,7 @@ Health = Callable[[], Mapping[str, tuple[int, int]]]
 
 class RunState(BaseModel):
     """How a sweep is. Rates count this start of the command; `left_s` None: not known yet.
+    `usd`: what an endpoint took for the turns of this start.
     `replicas`: by model, those that run and those that should. `ended`: None while it runs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,6 +49,8 @@ class RunState(BaseModel):
     turns_per_s: float
     tokens_per_s: float
     left_s: float | None
+    usd: float = 0.0
+    last_failure: str | None = None
     replicas: Mapping[str, tuple[int, int]] = {}
     ended: str | None = None
 
@@ -57,7 +60,7 @@ class RunState(BaseModel):
         return (
             f"cells {self.cells_done}/{self.cells}  samples {self.samples_done}/{self.samples}  "
             f"{self.turns_per_s:.1f} turns/s  {self.tokens_per_s:,.0f} tokens/s  "
-            f"errors {self.errors}  left {left}"
+            f"errors {self.errors}  left {left}" + (f"  {self.usd:.2f} USD" if self.usd else "")
         )
 
 
@@ -130,6 +133,8 @@ def status(run_dir: Path) -> tuple[list[str], bool]:
         f"model {name}: {running} of {wanted} replicas run"
         for name, (running, wanted) in state.replicas.items()
     ]
+    if state.last_failure:
+        lines.append(f"last failure: {state.last_failure}")
     where = f"process {state.process} on {state.host}"
     if state.ended is not None:
         lines.append(f"ended {clock(silent_s)} ago: {state.ended}")

@@ -73,6 +73,17 @@ def status(folder: Path) -> Iterator[str]:
         yield f"{BLANK}wanted by {', '.join(name for kind in kinds for name in kind.tasks)}"
 
 
+def corpora_of_tasks() -> dict[str, str]:
+    """Task -> the corpus that it cannot do without; tasks that need none are left out. Only its
+    long contexts need cwe's."""
+    return {
+        reader: kind.corpus
+        for kind in _kinds()
+        for reader in (name.partition(" ")[0] for name in kind.tasks)
+        if reader in TASKS and kind.corpus != "words"
+    }
+
+
 def _about(kind: Found, path: Path, entry: Entry | None) -> Iterator[str]:
     size, digest = path.stat().st_size, _digest(path)
     origin = "own copy, not fetched by run.py"

@@ -107,6 +107,24 @@ def test_the_command_says_that_all_is_well(
     assert not (tmp_path / "run").exists()
 
 
+def test_missing_gpus_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    entry = plan.models["pocket-base"].entry
+    assert entry is not None
+
+    def findings(gib: list[float], **update: object) -> list[tuple[str, str]]:
+        monkeypatch.setattr(here, "gpu_gib", lambda: gib)
+        changed = entry.model_copy(update=update)
+        models = {"pocket-base": replace(plan.models["pocket-base"], entry=changed)}
+        return [(f.check, f.severity) for f in found(replace(plan, models=models), tmp_path)]
+
+    assert findings([], cpu=None) == [("gpu", "noted")]
+    assert findings([80.0], cpu=None, tensor_parallel=2) == [("gpu", "noted")]
+    assert findings([80.0, 80.0], cpu=None, tensor_parallel=2) == []
+    assert findings([0.001]) == [("gpu", "noted")]
+    assert findings([]) == []
+
+
 def test_a_small_machine_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = namedtuple("memory", "available")
     monkeypatch.setattr(here.psutil, "virtual_memory", lambda: memory(1 << 20))

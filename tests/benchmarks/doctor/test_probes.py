@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.doctor.findings import Finding, accepted_settings, refuse
-from benchmarks.doctor.probes import Server, examine, requests
+from benchmarks.doctor.probes import Server, examine, requests, same_model
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sampling
@@ -109,6 +109,20 @@ async def test_a_server_that_knows_no_penalty_has_none_of_its_own(tokenizer: Tok
 async def test_openais_reasoning_models_draw_in_their_own_way(tokenizer: Tokenizer) -> None:
     findings = await found(Vendor(tokenizer), openai_reasoning=True)
     assert names(findings) == [("refused", "temperature")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "same"),
+    [
+        ("gpt-x", "gpt-x-2026-01-01", True),
+        ("vendor/x:free", "vendor/x", True),
+        ("qwen", "/models/qwen.gguf", True),
+        ("gpt-x", "gpt-x-mini", False),
+        ("goat-7b", "goat-72b", False),
+    ],
+)
+def test_names_of_one_model(asked: str, answered: str, same: bool) -> None:
+    assert same_model(asked, answered) == same
 
 
 def test_what_is_refused_ends_the_sweep_unless_it_is_accepted() -> None:

@@ -14,7 +14,7 @@ from benchmarks.watch import state as state_module
 from benchmarks.watch.metrics import metrics_at
 from benchmarks.watch.state import STATE_NAME, StateFile, network_warning, status
 from core.errors import UsageError
-from core.types import Turn
+from core.types import Failure, Turn
 from serving.ports import free_ports
 
 
@@ -24,7 +24,7 @@ def display() -> SweepDisplay:
     display.health = lambda: {"m": (1, 2)}
     for _ in range(3):
         display.turn(Turn("memory", (), "x", "stop", 90, 10, 2.0))
-    display.sample(500.0, failed=True, cell_done=True)
+    display.sample(500.0, Failure("timeout", "no reply\nin time"), cell_done=True)
     return display
 
 
@@ -34,7 +34,8 @@ def test_a_run_that_runs_is_told_with_its_replicas(tmp_path: Path, display: Swee
         assert lines[0].startswith("cells 1/2  samples 5/10  ")
         assert "errors 1  left 0:00:" in lines[0]
         assert lines[1] == "model m: 1 of 2 replicas run"
-        assert lines[2].startswith("running: process ")
+        assert lines[2] == "last failure: timeout: no reply in time"
+        assert lines[3].startswith("running: process ")
         assert not well
         display.health = lambda: {"m": (2, 2)}
     lines, well = status(tmp_path)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.doctor.findings import accepted_settings
 from reports.exhibits.matching import (
     GENERATED,
     PLAIN_ATTENTION,
@@ -82,6 +83,14 @@ def test_what_differs_is_named(build_run: BuildRun) -> None:
         "chunk_tokens 2048, published: 5000",
         "4 samples, published: 128",
         "unfinished, 1 of 4 samples",
+    )
+
+
+def test_what_the_doctor_refused_and_the_user_accepted_is_named(build_run: BuildRun) -> None:
+    made = Made("ruler_hqa_files", 7000, "memagent", AGENT, 128, [RIGHT] * 128)
+    settings = {**agent(), "accepted": accepted_settings(("cut",))}
+    assert place_cells(load_run(build_run([made], settings)))[0].deviations == (
+        "long prompts are cut",
     )
 
 

@@ -1,56 +1,63 @@
-"""`run.py sweep` and `run.py status`: run a suite, or go on with it, and how that goes."""
+"""What `run.py sweep`, `plan` and `doctor` share: their flags, and what these ask for."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.flags import (
-    DONE,
-    INCOMPLETE,
+    Flags,
     add_catalogue,
     add_pool,
     at_least,
+    completes,
     engine_of,
+    models_there_are,
     names,
     numbers,
+    suites_there_are,
+    tasks_there_are,
 )
 from core.errors import UsageError
 
 if TYPE_CHECKING:
     from benchmarks.doctor.here import Visit
     from benchmarks.estimate.estimate import ModelEstimate
-    from benchmarks.ledger import LedgerRow
     from benchmarks.plan import Plan
     from benchmarks.servers import ServerOptions
-    from serving.limits.budget import Budget
 
 ENDPOINT_ONLY = ("requests-per-minute", "tokens-per-minute", "budget", "prices")
 
 
-def add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `sweep`."""
-    add = commands.add_parser(
-        "sweep",
-        help="run a suite, or go on with it",
-        description="Runs every sample that a suite still owes, through a pool that it starts "
-        "and stops, or through any OpenAI-compatible server with --endpoint. Stop it at any "
-        "time: the same command goes on where it was, inside a sample.",
-    )
-    add_sweep_flags(add)
-    add.set_defaults(command=sweep)
-
-
 def add_sweep_flags(add: argparse.ArgumentParser) -> None:
     """Adds the suite and all flags, which `run.py plan` takes as well."""
-    add.add_argument("suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file")
-    _add_choice(add)
-    _add_server(add)
-    add.add_argument(
+    suite = add.add_argument(
+        "suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file"
+    )
+    completes(suite, suites_there_are)
+    _add_choice(add.add_argument_group("what to run, where not as the suite says"))
+    _add_endpoint(add.add_argument_group("an endpoint, in place of a pool"))
+    _add_limits(add.add_argument_group("what an endpoint allows"))
+    add_pool(add.add_argument_group("the pool"))
+    run = add.add_argument_group("the run")
+    run.add_argument("--concurrency", type=at_least(1), metavar="C", help="samples in work at once")
+    run.add_argument(
+        "--reply-timeout",
+        type=at_least(1),
+        default=1800,
+        metavar="S",
+        help="seconds that one reply may take in all; a request that takes longer has failed "
+        "(default: 1800)",
+    )
+    run.add_argument(
+        "--metrics",
+        type=at_least(1),
+        metavar="PORT",
+        help="tell the sweep's state to Prometheus at http://127.0.0.1:PORT/metrics",
+    )
+    run.add_argument(
         "--accept",
         type=names,
         action="extend",
@@ -59,26 +66,13 @@ def add_sweep_flags(add: argparse.ArgumentParser) -> None:
         help="take what a check of `run.py doctor` refuses as it is; kept in the run and named in "
         "its reports. May be given again",
     )
-    add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
-    add.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
+    run.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
+    run.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
 
 
-def add_status(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `status`."""
-    add = commands.add_parser(
-        "status",
-        help="how a sweep is, in a few lines",
-        description="Prints how a sweep is: cells, rates, errors, time left, the replicas' "
-        "health. It reads one small file, so that it works from other hosts too. Exit code 0 if "
-        "all is well, else 1.",
-    )
-    add.add_argument("run", type=Path, metavar="RUN_DIR", help="the --out of a sweep")
-    add.set_defaults(command=status)
-
-
-def _add_choice(add: argparse.ArgumentParser) -> None:
+def _add_choice(add: Flags) -> None:
     """Flags that change what the suite asks for."""
-    add.add_argument(
+    models = add.add_argument(
         "--models", type=names, metavar="A,B", help="e.g. pocket-base,pocket-base@temperature=0.4"
     )
     add.add_argument(
@@ -87,9 +81,11 @@ def _add_choice(add: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="e.g. memagent,gru_mem@exit_gate=false, or your own: FILE.py:CLASS",
     )
-    add.add_argument(
+    tasks = add.add_argument(
         "--tasks", type=names, metavar="T,U", help="e.g. vt,vt@hops=2, or your own: FILE.py:NAME"
     )
+    completes(models, models_there_are)
+    completes(tasks, tasks_there_are)
     add.add_argument("--lengths", type=numbers, metavar="N,M", help="tokens, e.g. 8192,16384")
     add.add_argument("--samples", type=at_least(1), metavar="N", help="samples of every cell")
     add.add_argument("--draws", type=at_least(1), metavar="N", help="answers of every sample")
@@ -107,9 +103,8 @@ def _add_choice(add: argparse.ArgumentParser) -> None:
     add_catalogue(add)
 
 
-def _add_server(add: argparse.ArgumentParser) -> None:
-    """Flags that say where to ask, and how hard."""
-    add.add_argument("--concurrency", type=at_least(1), metavar="C", help="samples in work at once")
+def _add_endpoint(add: Flags) -> None:
+    """Flags that say where to ask, and in which dialect."""
     add.add_argument(
         "--endpoint",
         metavar="URL",
@@ -135,14 +130,6 @@ def _add_server(add: argparse.ArgumentParser) -> None:
     )
     add.add_argument("--azure-api-version", metavar="VERSION", help="speak Azure's dialect")
     add.add_argument(
-        "--reply-timeout",
-        type=at_least(1),
-        default=1800,
-        metavar="S",
-        help="seconds that one reply may take in all; a request that takes longer has failed "
-        "(default: 1800)",
-    )
-    add.add_argument(
         "--outage",
         type=at_least(1),
         default=600,
@@ -150,17 +137,9 @@ def _add_server(add: argparse.ArgumentParser) -> None:
         help="seconds that an endpoint may be away before the sweep ends, to be gone on with "
         "later (default: 600); a pool of ours is waited for as long as it lives",
     )
-    _add_limits(add)
-    add_pool(add)
-    add.add_argument(
-        "--metrics",
-        type=at_least(1),
-        metavar="PORT",
-        help="tell the sweep's state to Prometheus at http://127.0.0.1:PORT/metrics",
-    )
 
 
-def _add_limits(add: argparse.ArgumentParser) -> None:
+def _add_limits(add: Flags) -> None:
     """Flags that say what an endpoint allows, and what may be spent at it."""
     add.add_argument(
         "--requests-per-minute",
@@ -216,41 +195,6 @@ def plan_of(arguments: argparse.Namespace, *, dry: bool = False) -> tuple[Plan, 
     return plan, arguments.out or Path("results") / suite.name
 
 
-def sweep(arguments: argparse.Namespace) -> int:
-    """run.py sweep"""
-    from benchmarks.doctor.doctor import longest_turns, told
-    from benchmarks.doctor.findings import refuse
-    from benchmarks.doctor.here import look_around
-    from benchmarks.doctor.probes import said_first
-    from benchmarks.estimate.lines import with_lines
-    from benchmarks.servers import limits_of, server_for
-    from benchmarks.sweep import sweep as run_sweep
-
-    plan, run_dir = plan_of(arguments)
-    estimates, lines = with_lines(plan, run_dir, concurrency=arguments.concurrency)
-    for line in lines:
-        print(line, file=sys.stderr)
-    found = look_around(visit_of(arguments, plan, run_dir, estimates))
-    refuse(found, plan.accepted)
-    for line in told(found, plan.accepted):
-        print(line, file=sys.stderr)
-    longest = longest_turns(plan, estimates)
-    options = replace(server_options(arguments, plan), longest_turns=longest)
-    if arguments.endpoint:
-        print(f"check {said_first(longest, short=True)}", file=sys.stderr)
-    rows = run_sweep(
-        plan,
-        run_dir,
-        server_for(plan, options, run_dir),
-        limits_of(plan, options),
-        metrics_port=arguments.metrics,
-        budget=options.budget,
-    )
-    _print_ledger(rows, options.budget)
-    print(f"\nstore   {run_dir / 'run.sqlite'}\nnext    python run.py report {run_dir}")
-    return INCOMPLETE if any(row.errors or row.owed for row in rows) else DONE
-
-
 def visit_of(
     arguments: argparse.Namespace,
     plan: Plan,
@@ -302,15 +246,6 @@ def server_options(arguments: argparse.Namespace, plan: Plan) -> ServerOptions:
     )
 
 
-def status(arguments: argparse.Namespace) -> int:
-    """run.py status"""
-    from benchmarks.watch.state import status as state_of
-
-    lines, well = state_of(arguments.run)
-    print("\n".join(lines))
-    return DONE if well else INCOMPLETE
-
-
 def _checkpoint(text: str) -> tuple[str, Path]:
     name, _, folder = text.partition("=")
     if not (name and folder):
@@ -326,29 +261,3 @@ def _usd(text: str) -> float:
     if not 0.0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not an amount of US dollars above 0")
     return value
-
-
-def _print_ledger(rows: list[LedgerRow], budget: Budget | None) -> None:
-    """Plain columns, so that it reads the same on a terminal, in a log and in an e-mail."""
-    heads = ("task", "length", "method", "model", "samples", "ok", "owed", "errors", "cut",
-             "unparsed", "published", "strict", *(("USD",) if budget else ()))  # fmt: skip
-    lines: list[tuple[str, ...]] = [heads]
-    for row in rows:
-        errors = ", ".join(f"{n} {kind}" for kind, n in sorted(row.errors.items())) or "0"
-        counts = map(str, (row.cell.rollouts, row.ok, row.owed, errors, row.cut, row.unparsed))
-        scores = (f"{100 * row.scores.get(p, 0):.1f}" for p in ("published", "strict"))
-        cell = row.cell
-        names = (cell.task, str(cell.length), cell.method, cell.model)
-        lines.append((*names, *counts, *scores, *((f"{row.usd:.4f}",) if budget else ())))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    print("\nLedger: where every sample went; scores in percent, failures count 0")
-    for line in lines:
-        left = "  ".join(text.ljust(width) for text, width in zip(line[:4], widths, strict=False))
-        right = (text.rjust(width) for text, width in zip(line[4:], widths[4:], strict=True))
-        print(f"{left} ", *right)
-    if budget is not None:
-        kept = sum(row.usd for row in rows)
-        of = "" if budget.limit_usd is None else f" of a budget of {budget.limit_usd:g} USD"
-        rest = budget.spent_usd - kept
-        print(f"\ncost    {budget.spent_usd:.4f} USD{of}", end="")
-        print(f", {rest:.4f} of it for requests that brought no reply" if rest > 5e-5 else "")

@@ -6,8 +6,19 @@ from __future__ import annotations
 import argparse
 import sys
 
-from commands.flags import DONE, add_catalogue, at_least, numbers
-from commands.sweep import add_sweep_flags, plan_of
+from commands.flags import (
+    DONE,
+    add_catalogue,
+    add_json,
+    at_least,
+    completes,
+    examples,
+    models_there_are,
+    numbers,
+    print_table,
+)
+from commands.sweep.flags import add_sweep_flags, plan_of, server_options
+from core.types import Json
 
 DEFAULT_GPU = "H100"
 EXACT_TOKENS = sys.maxsize
@@ -15,17 +26,38 @@ EXACT_TOKENS = sys.maxsize
 
 def add_suites(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `suites`."""
-    text = "list the suites"
-    commands.add_parser("suites", help=text, description=text).set_defaults(command=suites)
+    add = commands.add_parser(
+        "suites",
+        help="list the suites",
+        description="Lists the suites: which cells belong together. `run.py plan SUITE` says what "
+        "one takes.",
+        epilog=examples("suites", "suites --json", "plan memagent_table2"),
+    )
+    add_json(add)
+    add.set_defaults(command=suites)
 
 
 def suites(arguments: argparse.Namespace) -> int:
     """run.py suites"""
+    from benchmarks.cells import Choice, cells_of
     from benchmarks.suite import load_suite, suite_names
 
-    width = max(map(len, suite_names()))
+    rows: list[dict[str, Json]] = []
     for name in suite_names():
-        print(f"{name:{width}}  {load_suite(name).summary}")
+        suite = load_suite(name)
+        cells = cells_of(suite, Choice())
+        lengths = sorted({cell.length for cell in cells})
+        rows.append(
+            {
+                "suite": name,
+                "models": len({cell.model for cell in cells}),
+                "cells": len(cells),
+                "samples": sum(cell.samples for cell in cells),
+                "longest": lengths[-1] or None,
+                "summary": suite.summary,
+            }
+        )
+    print_table(rows, as_json=arguments.json)
     return DONE
 
 
@@ -37,6 +69,10 @@ def add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Takes the flags of `run.py sweep` and prints, model by model, the turns, "
         "tokens, disk and GPU-hours of what the run folder still owes. An estimate: by the GPU's "
         "data sheet until `run.py measure MODEL` has measured rates here.",
+        epilog=examples(
+            "plan pocket",
+            "plan memagent_table2 --models rl-memagent-7b --data DIR --gpu A100",
+        ),
     )
     add_sweep_flags(add)
     add.add_argument("--gpu", default=DEFAULT_GPU, metavar="NAME", help="default: %(default)s")
@@ -51,8 +87,10 @@ def add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="measure how fast a model is on this machine's pool",
         description="Starts a pool of the model, times memory turns on it and writes the rates to "
         "results/rates/MODEL.json, where `run.py plan` finds them.",
+        epilog=examples("measure pocket-memagent", "measure rl-memagent-7b --in-flight 64,256"),
     )
-    add.add_argument("model", metavar="MODEL", help="a name from `run.py models`")
+    model = add.add_argument("model", metavar="MODEL", help="a name from `run.py models`")
+    completes(model, models_there_are)
     add.add_argument(
         "--in-flight", type=numbers, metavar="N,M", help="requests at once; default: the model's"
     )
@@ -65,7 +103,7 @@ def add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def plan(arguments: argparse.Namespace) -> int:
     """run.py plan"""
     from benchmarks.estimate.dry_run import LOOKED_AT_TOKENS
-    from benchmarks.estimate.lines import estimated
+    from benchmarks.estimate.lines import cost_line, estimated, with_lines
 
     made, run_dir = plan_of(arguments, dry=True)
     lines = estimated(
@@ -78,6 +116,9 @@ def plan(arguments: argparse.Namespace) -> int:
     )
     for line in lines:
         print(line)
+    if arguments.prices is not None:
+        options = server_options(arguments, made)
+        print(cost_line(made, with_lines(made, run_dir)[0], options.prices))
     return DONE
 
 

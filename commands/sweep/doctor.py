@@ -8,21 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.flags import DONE, WRONG_USE
-from commands.sweep import add_sweep_flags, plan_of, server_options, visit_of
+from commands.flags import DONE, WRONG_USE, examples
+from commands.sweep.flags import add_sweep_flags, plan_of, server_options, visit_of
 from core.errors import DataMissing
+from core.types import Message
 
 if TYPE_CHECKING:
     from benchmarks.doctor.findings import Finding
     from benchmarks.estimate.estimate import ModelEstimate
     from benchmarks.plan import Plan
     from benchmarks.sweep import Serving
-
-EXAMPLES = """examples:
-  python run.py doctor pocket                     files, disk, windows: no request is sent
-  python run.py doctor memagent_table2 --models NAME --endpoint http://HOST:8000/v1 \\
-      --tokenizer DIR --data DIR                  and what the server makes of requests
-"""
 
 
 def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,8 +31,11 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Takes the flags of `run.py sweep`, looks at files, machine and settings, and "
         "asks an endpoint what it makes of requests. Nothing is started and nothing stored. Every "
         "sweep begins with the same checks, shortly. Exit code 2 where something is refused.",
-        epilog=f"{EXAMPLES}\nwhat is looked for, and the names for --accept:\n{listed}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=examples(
+            "doctor pocket                                # files, disk, windows: no request",
+            "doctor SUITE --models NAME --endpoint http://HOST:8000/v1 --tokenizer DIR",
+        )
+        + f"\n\nwhat is looked for, and the names for --accept:\n{listed}",
     )
     add_sweep_flags(add)
     add.set_defaults(command=doctor)
@@ -55,6 +53,10 @@ def doctor(arguments: argparse.Namespace) -> int:
     except DataMissing as error:
         print(Finding("data", "refused", str(error).rstrip("."), "").line())
         return WRONG_USE
+    for name, model in {m.served_as: m for m in plan.models.values()}.items():
+        if model.tokenizer.has_chat_template:
+            shown = model.tokenizer.chat_text([Message("user", "Hello")])
+            print(f"template of {name}: {shown!r}")
     estimates, _ = with_lines(plan, run_dir, concurrency=arguments.concurrency)
     found = look_around(visit_of(arguments, plan, run_dir, estimates))
     found += _asked(arguments, plan, run_dir, estimates)
