@@ -5,12 +5,12 @@
 
 Three numbers, for the very cells, chains of turns and token counts of the suite:
 
-    ours      models side by side where they fit, else one after another; the samples of all of a
-              model's cells in one queue, the longest first
+    ours      models side by side where they fit and end together, else one after another; the
+              samples of all of a model's cells in one queue, the longest first
     by cell   as published: model after model, cell after cell, each ended before the next begins
-    bound     no schedule is faster: max(all work / capacity, longest chain) and the first loading
-              where models run side by side, else the sum over models of loading and
-              max(work / capacity, longest chain)
+    bound     no schedule is faster: the work of the k longest samples, for every k, at the pace of
+              k at once (the longest chain alone, ..., all work at full capacity); with the first
+              loading where models fit side by side, else summed over models, each with its loading
 
 A replica reads prompts and writes replies at given rates by the number of requests that it has in
 work, each getting an equal share; a sample's turns come one after another. The rates are the
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ from benchmarks.suite import load_suite
 from core.arithmetic.shapes import SHAPES, Shape, square_flops
 from core.methods import method_settings
 from core.names import base_of
-from serving.catalogue import ModelEntry, find_model
+from serving.catalogue import ModelEntry, find_model, model_name
 
 GPUS_A_NODE = 8
 LOADING_BYTES_PER_S = 2e9
@@ -149,13 +150,17 @@ def longest_first(work: Work) -> list[Chain]:
 
 
 def ours(works: Sequence[Work], gpus: int) -> float:
-    """Makespan of a sweep. Models that fit side by side share the GPUs by their work."""
-    if sum(work.gpus for work in works) > gpus:
+    """Makespan of a sweep. Models that fit side by side share the GPUs by their work, unless they
+    would end so far apart that one after another is faster (serving/placement.py)."""
+    replicas = shared(works, gpus) if sum(work.gpus for work in works) <= gpus else []
+    every = list(zip(works, replicas, strict=False))
+    together = max((w.loading_s + alone_s(w) / count for w, count in every), default=math.inf)
+    apart = sum(work.loading_s + alone_s(work) / (gpus // work.gpus) for work in works)
+    if apart < together:
         return sum(
             work.loading_s + simulate(longest_first(work), work, gpus // work.gpus)
             for work in works
         )
-    replicas = shared(works, gpus)
     return max(
         work.loading_s + simulate(longest_first(work), work, count)
         for work, count in zip(works, replicas, strict=True)
@@ -193,14 +198,27 @@ def alone_s(work: Work) -> float:
 def bound(works: Sequence[Work], gpus: int) -> float:
     """See above: what no schedule is faster than."""
 
-    def longest(work: Work) -> float:
-        return max(chain.turns * work.turn_s(chain, 1) for chain in work.chains)
-
     if sum(work.gpus for work in works) > gpus:
-        return sum(w.loading_s + max(alone_s(w) / (gpus // w.gpus), longest(w)) for w in works)
+        return sum(work.loading_s + least_s(work, gpus // work.gpus) for work in works)
     all_work = sum(alone_s(work) * work.gpus for work in works) / gpus
     first = min(work.loading_s for work in works)
-    return first + max(all_work, *(longest(work) for work in works))
+    return first + max(all_work, *(least_s(work, gpus // work.gpus) for work in works))
+
+
+def least_s(work: Work, replicas: int) -> float:
+    """Seconds that a model's chains take at least on so many replicas. At most k of the k longest
+    are in work at once, so that they end no sooner than their work does at the pace of k; a few
+    long ones leave a batch unfilled, whatever waits behind them."""
+    chains = sorted(work.chains, key=lambda c: -c.turns * work.turn_s(c, 1))
+    places = work.most * replicas
+
+    def together(count: int) -> float:
+        each = min(work.most, -(-count // replicas))
+        own = chains if count >= places else chains[:count]
+        whole = sum(chain.turns * work.turn_s(chain, each) / each for chain in own)
+        return whole / min(replicas, count)
+
+    return max(map(together, range(1, min(places, len(chains)) + 1)))
 
 
 # -- from a suite ----------------------------------------------------------------------------------
@@ -255,13 +273,14 @@ def works_of(arguments: argparse.Namespace) -> list[Work]:
     gpu = find_gpu(arguments.gpu)
     found = []
     cells = cells_of(load_suite(arguments.suite), Choice(models=arguments.models))
-    for name in dict.fromkeys(cell.model for cell in cells):
+    # Models that differ in sampling only share replicas.
+    for name in dict.fromkeys(model_name(cell.model).base for cell in cells):
         entry = find_model(name)
         chains = tuple(
             chain_of(cell, entry, arguments.reply_share)
             for cell in cells
-            if cell.model == name
-            for _ in range(cell.samples)
+            if model_name(cell.model).base == name
+            for _ in range(cell.rollouts)
         )
         in_flight = arguments.concurrency or entry.concurrency
         if rates:

@@ -53,6 +53,11 @@ FIXED = frozenset(
 """Engine arguments that are not a user's: they decide what code runs, and whose answers count."""
 
 
+LOADING_WORK = 5e6
+"""Prompt tokens that a GPU reads while a model is loaded and compiled: about three minutes of a
+model of 7B. Assumed, not measured; only which models wait hangs on it."""
+
+
 def with_engine(entry: ModelEntry, changes: Mapping[str, Any]) -> ModelEntry:
     """The entry with other engine arguments of vLLM, on GPUs and on CPUs.
 
@@ -112,7 +117,33 @@ def share_out(
 ) -> dict[str, Layout]:
     """Gives replicas to models until nothing more fits. Each gets one first, in the order given;
     then the one that has the most work for each of its replicas gets the next. A model that gets
-    none is left out. `taken`: models that have replicas already, and how many."""
+    none is left out. `taken`: models that have replicas already, and how many.
+
+    Replicas are few and stay a model's to its end, so models side by side may end far apart, and
+    leave GPUs idle. Where one after another is faster by more than the loading of the others, the
+    first gets all of an empty cluster."""
+    layouts = _side_by_side(wanted, nodes, taken)
+    if taken or len(layouts) < 2 or not has_gpus(nodes):
+        return layouts
+    work = {share.entry.name: share.work for share in wanted if share.entry.name in layouts}
+    whole = {
+        share.entry.name: _side_by_side([share], nodes)[share.entry.name]
+        for share in wanted
+        if share.entry.name in layouts
+    }
+    together = max(work[name] / layout.replicas for name, layout in layouts.items())
+    apart = sum(work[name] / layout.replicas for name, layout in whole.items())
+    if together - apart <= LOADING_WORK * (len(layouts) - 1):
+        return layouts
+    first = next(iter(layouts))
+    return {first: whole[first]}
+
+
+def _side_by_side(
+    wanted: Sequence[Share],
+    nodes: Sequence[Node],
+    taken: Sequence[tuple[ModelEntry, int]] = (),
+) -> dict[str, Layout]:
     free, on_gpu = list(nodes), has_gpus(nodes)
     for entry, count in taken:
         for _ in range(count):

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -42,8 +44,22 @@ class Rates(BaseModel):
     rates: tuple[Rate, ...] = Field(min_length=1)
 
     def at(self, in_flight: int) -> Rate:
-        """The rate measured nearest to so many requests in flight."""
-        return min(self.rates, key=lambda rate: abs(rate.in_flight - in_flight))
+        """The rates with so many requests in flight: between two measured numbers a power of it
+        (a straight line in logarithms), outside them those of the nearest."""
+        known = sorted(self.rates, key=lambda rate: rate.in_flight)
+        if in_flight <= known[0].in_flight:
+            return known[0]
+        for low, high in pairwise(known):
+            if in_flight <= high.in_flight:
+                way = math.log(in_flight / low.in_flight) / math.log(high.in_flight / low.in_flight)
+                return Rate(
+                    in_flight=in_flight,
+                    prompt_tokens_per_s=low.prompt_tokens_per_s
+                    * (high.prompt_tokens_per_s / low.prompt_tokens_per_s) ** way,
+                    reply_tokens_per_s=low.reply_tokens_per_s
+                    * (high.reply_tokens_per_s / low.reply_tokens_per_s) ** way,
+                )
+        return known[-1]
 
     def seconds(self, work: Work, in_flight: int) -> float:
         """Wall time of the work on such a pool, loading left out."""

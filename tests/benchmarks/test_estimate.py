@@ -136,17 +136,17 @@ def test_turns_and_tokens_are_those_of_the_sweep(
     assert before.disk_bytes / 2 < size < before.disk_bytes * 2
 
 
+STAND_INS = {"vt": "vt", "niah_multivalue": "niah_multivalue_noise"}
+"""Of tasks that are made without data, by the task that they stand in for; else a needle's."""
+
+
 def shapes() -> dict[frozenset[tuple[str, str, int]], str]:
-    """(task, method, draws) of every suite, one suite of each shape. A task that needs data has a
-    needle's in its place, a depth's its base's."""
+    """(task, method, draws) of every suite, one suite of each shape."""
     found: dict[frozenset[tuple[str, str, int]], str] = {}
     for name in suite_names():
         cells = cells_of(load_suite(name), Choice())
-        families = {cell.task: base_of(cell.task) for cell in cells}
         shape = frozenset(
-            (family if family in ("vt", "niah_multivalue") else "niah_single_1", c.method, c.draws)
-            for c in cells
-            for family in [families[c.task]]
+            (STAND_INS.get(base_of(c.task), "niah_single_1"), c.method, c.draws) for c in cells
         )
         found.setdefault(shape, name)
     return found
@@ -293,12 +293,15 @@ RATES = Rates(
 )
 
 
-def test_measured_rates_give_the_time_at_the_nearest_number_in_flight(tmp_path: Path) -> None:
+def test_measured_rates_give_the_time_with_so_many_in_flight(tmp_path: Path) -> None:
     assert read_rates("m", tmp_path) is None
     write_rates(RATES, tmp_path)
     assert read_rates("m", tmp_path) == RATES
-    assert RATES.seconds(Work(1, 2000, 1000), 50) == 2000 / 1000 + 1000 / 500
-    assert RATES.seconds(Work(1, 2000, 1000), 2) == 2000 / 100 + 1000 / 10
+    work = Work(1, 2000, 1000)
+    assert RATES.seconds(work, 64) == RATES.seconds(work, 500) == 2000 / 1000 + 1000 / 500
+    assert RATES.seconds(work, 1) == 2000 / 100 + 1000 / 10
+    # 8 is half the way from 1 to 64 in logarithms: the roots of 100 x 1000 and of 10 x 500.
+    assert RATES.seconds(work, 8) == pytest.approx(2000 / 316.23 + 1000 / 70.711, rel=1e-4)
 
 
 def test_a_damaged_rates_file_says_how_it_is_made_again(tmp_path: Path) -> None:

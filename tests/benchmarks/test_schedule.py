@@ -48,6 +48,23 @@ def test_models_that_fit_run_side_by_side_by_their_work() -> None:
     assert bound([big, small], 4) == pytest.approx(5 + 12)
 
 
+def test_a_few_long_samples_cannot_fill_a_batch() -> None:
+    # A replica of four places does four turns in the time of two, and one in that of one.
+    long, short = chain(100), chain(1)
+    one = Work("m", (long, long, *[short] * 4), lambda c, n: (1.0 + n / 4) / 1.25, 4, 0.0, 1)
+    # All six at the pace of four: 204 x 1.6 / 4; the two long ones alone take 100 x 1.2.
+    assert bound([one], 1) == pytest.approx(100 * 1.2)
+    assert ours([one], 1) == pytest.approx(bound([one], 1), rel=0.02)
+
+
+def test_models_that_would_end_far_apart_come_one_after_another() -> None:
+    works = [work([chain(3)] * 12, loading_s=5)] * 3
+    # Side by side two of them take 12 x 3 s on one replica each.
+    assert shared(works, 4) == [2, 1, 1]
+    assert ours(works, 4) == pytest.approx(3 * (5 + 9))
+    assert bound(works, 4) == pytest.approx(5 + 3 * 9)
+
+
 def test_models_that_do_not_fit_come_one_after_another() -> None:
     two = [work([chain(2)] * 2, loading_s=5, gpus=2)] * 2
     assert ours(two, 2) == bound(two, 2) == pytest.approx(2 * (5 + 4))

@@ -60,6 +60,23 @@ def test_models_share_the_machine_by_their_work() -> None:
     assert counts(shares(a=30, b=10, c=10), [node(5)]) == {"a": 3, "b": 1, "c": 1}
 
 
+def on_gpus(gpus: int, taken: int = 0, **work: float) -> dict[str, int]:
+    entry = find_model("rl-memagent-7b")
+    wanted = [Share(entry.model_copy(update={"name": n}), w) for n, w in work.items()]
+    others = [(entry, taken)] if taken else []
+    return {
+        name: one.replicas for name, one in share_out(wanted, [node(gpus=gpus)], others).items()
+    }
+
+
+def test_models_come_one_after_another_where_they_would_end_far_apart() -> None:
+    # Side by side the first would take 9e9 on one GPU, and 12e9 on all four take 3e9 each.
+    assert on_gpus(4, a=9e9, b=9e9, c=9e9) == {"a": 4}
+    assert on_gpus(3, a=9e9, b=9e9, c=9e9) == {"a": 1, "b": 1, "c": 1}
+    assert on_gpus(4, taken=2, a=9e9, b=9e9) == {"a": 1, "b": 1}, "no empty cluster"
+    assert on_gpus(4, a=9e6, b=9e6, c=9e6) == {"a": 2, "b": 1, "c": 1}, "loading takes longer"
+
+
 def test_a_model_that_finds_no_room_waits() -> None:
     assert counts(shares(a=1, b=1, c=9), [node(2)]) == {"a": 1, "b": 1}
     assert counts(shares(c=9), [node(2)], taken=2) == {}
