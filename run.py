@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from commands.data import add_data
 from commands.exhibit import add_exhibit
+from commands.export import add_export
 from commands.flags import DONE, INCOMPLETE, WRONG_USE, Parser, examples
 from commands.models import add_models
 from commands.report import add_report
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         add_exhibit,
         add_serve,
         add_models,
+        add_export,
         add_samples,
         add_train,
     )

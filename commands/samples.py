@@ -1,5 +1,5 @@
-"""`run.py export`, `run.py score` and `run.py rescore`: a run's samples as JSON lines, and scores
-of replies from anywhere, or once more of a run's own."""
+"""`run.py score` and `run.py rescore`: scores of replies from anywhere, or once more of a run's
+own."""
 
 from __future__ import annotations
 
@@ -18,23 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_samples(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `export`, `score` and `rescore`."""
-    add = commands.add_parser(
-        "export",
-        help="write a run's samples or turns as JSON lines",
-        description="Writes a line a sample, packed where the name ends in .gz, and "
-        "FILE.run.json beside it (settings, provenance, cells): `run.py report` takes the two "
-        "as it takes the run.",
-        epilog=examples(
-            "export results/pocket --out samples.jsonl.gz",
-            "export results/pocket --turns --out turns.jsonl",
-        ),
-    )
-    add.add_argument("run", type=Path, metavar="RUN_DIR")
-    add.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl[.gz]")
-    add.add_argument("--turns", action="store_true", help="one line a turn, not a sample")
-    add.set_defaults(command=export)
-
+    """Adds `score` and `rescore`."""
     add = commands.add_parser(
         "score",
         help="score replies from anywhere",
@@ -54,20 +38,6 @@ def add_samples(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     add.add_argument("run", type=Path, metavar="RUN_DIR|FILE.jsonl.gz", help="a run or its export")
     add.set_defaults(command=rescore)
-
-
-def export(arguments: argparse.Namespace) -> int:
-    """run.py export"""
-    from benchmarks.store import Store
-    from reports.run.exported import export_run
-
-    with Store.read(arguments.run) as store:
-        if arguments.turns:
-            count = write_jsonl(arguments.out, store.turn_rows())
-        else:
-            count = export_run(store, arguments.out)
-    print(f"{count} lines in {arguments.out}")
-    return DONE
 
 
 def score(arguments: argparse.Namespace) -> int:

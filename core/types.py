@@ -130,7 +130,8 @@ class Sample:
     `prompt` and `sizes` are None where RULER has no prompt for the task, and where samples are
     given and nothing was counted. `source_index`: the question's number in the file that it is
     from, where that is not `index`. `meta` holds what else the task wants reported (keys, depths,
-    ...); no code reads it.
+    ...). Reports read one of its keys, `documents`: names of those that the answer is in, so that
+    samples that share one are not taken for independent.
     """
 
     id: str

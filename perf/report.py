@@ -38,8 +38,8 @@ LENGTHS = tuple(8_192 << place for place in range(7))
 TURNS_AT_SHORTEST = 5
 REPLY = "The special magic number for tidy-harbour is 4821937. " * 4
 PARTS = (
-    *("load_runs", "find_reference", "compare", "_figures", "explorer_of", "page_html"),
-    "_tables",
+    *("load_runs", "compare", "_figures", "published_figure", "paired_by_profile"),
+    *("explorer_of", "page_html", "_tables", "write_whole"),
 )
 """What a report is made of, by the names that reports/report.py calls."""
 
@@ -118,7 +118,7 @@ def _rows(
         found["sample"].append(
             (
                 *(cell, idx, 0, f"{task}-{length}-{idx}", "ok", None, None),
-                *("Which number?", '["4"]'),
+                *(f"Which number, {idx}?", '["4"]'),
                 *(REPLY, "4821937", 0, "{}", "{}", evidence),
             )
         )

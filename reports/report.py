@@ -2,14 +2,15 @@
 
     out/index.html                  everything in one file, no network needed
     out/figures/*.png, *.pdf        accuracy, heatmap, depth (each profile), cost, turns, published
-    out/tables/accuracy.csv .md .tex, paired.csv, efficiency.csv, ledger.csv, published.csv
+    out/tables/accuracy.csv .md .tex, paired.csv, differing.csv, efficiency.csv, ledger.csv,
+               published.csv
 
 The run may still be going on; what is missing is shown as missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +35,11 @@ from reports.run.published import (
     read_published,
     references,
 )
-from reports.statistics.paired import find_reference
+from reports.statistics.paired import PairedTest, find_reference
 from reports.tables.accuracy import accuracy_frame, comparison_frame, latex, ledger_frame, markdown
+from reports.tables.differing import differing_frame
 from reports.tables.efficiency import efficiency_frame
-from reports.tables.paired import paired_frame
+from reports.tables.paired import paired_by_profile, paired_frame
 from tasks.scoring import PROFILES
 
 
@@ -83,8 +85,10 @@ def write_report(
     reference_rows = references(run, rows)
     figures = _figures(run)
     curves = published_figure(reference_rows, published_methods())
+    tests = paired_by_profile(run, compared_with)
     parts = PageParts(
-        *(run, compared_with, tuple(figures), curves, tuple(comparisons), tuple(reference_rows)),
+        *(run, compared_with, tests, tuple(figures), curves),
+        *(tuple(comparisons), tuple(reference_rows)),
         explorer_of(Runs(runs), run.name, turns, data),
     )
     page = page_html(parts).encode()
@@ -97,7 +101,7 @@ def write_report(
         ]
         table_paths = [
             write_whole(out / "tables" / name, text)
-            for name, text in _tables(run, comparisons, compared_with).items()
+            for name, text in _tables(run, comparisons, compared_with, tests).items()
         ]
         return ReportFiles(
             write_whole(out / "index.html", page), tuple(figure_paths), tuple(table_paths)
@@ -123,12 +127,18 @@ def _figures(run: RunData) -> list[Rendered]:
     return [figure for figure in drawn if figure]
 
 
-def _tables(run: RunData, comparisons: list[Comparison], reference: Series) -> dict[str, str]:
+def _tables(
+    run: RunData,
+    comparisons: list[Comparison],
+    reference: Series,
+    tests: Mapping[str, Sequence[PairedTest]],
+) -> dict[str, str]:
     frames = {
         "accuracy.csv": accuracy_frame(run),
         "ledger.csv": ledger_frame(run),
         "efficiency.csv": efficiency_frame(run, reference),
-        "paired.csv": paired_frame(run, reference),
+        "paired.csv": paired_frame(run, tests),
+        "differing.csv": differing_frame(run),
         "published.csv": comparison_frame(comparisons),
     }
     tables = {

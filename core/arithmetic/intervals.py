@@ -16,14 +16,15 @@ Z95 = 1.959963984540054
 """The 97.5% quantile of the standard normal distribution."""
 
 
-def wilson(mean: float, n: int, z: float = Z95) -> tuple[float, float]:
-    """Wilson's score interval of a proportion, or of the mean of scores in [0, 1].
+def wilson(mean: float, n: float, z: float = Z95) -> tuple[float, float]:
+    """Wilson's score interval of a proportion, or of the mean of scores in [0, 1]. `n` may be an
+    effective number of samples, which need not be whole.
 
     Raises:
         ValueError: `n` is not positive, or `mean` is outside [0, 1].
     """
-    if n < 1 or not 0.0 <= mean <= 1.0:
-        raise ValueError(f"wilson: got mean {mean} of {n} samples, expected a share of n >= 1")
+    if n <= 0 or not 0.0 <= mean <= 1.0:
+        raise ValueError(f"wilson: got mean {mean} of {n} samples, expected a share of n > 0")
     shrink = 1.0 + z * z / n
     centre = (mean + z * z / (2 * n)) / shrink
     half = z / shrink * math.sqrt(mean * (1.0 - mean) / n + z * z / (4.0 * n * n))

@@ -17,6 +17,7 @@ from reports.labels import Series
 from reports.run.data import CellStats, RunData
 from reports.run.published import PublishedRow
 from reports.statistics.intervals import Estimate, average
+from reports.tables.smallest import of_unpaired
 
 Measure = Literal["accuracy", "seconds", "flops"]
 View = Literal["published", "ours", "difference"]
@@ -60,12 +61,14 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Ours:
     """A measured number in the grid's unit with its 95% interval (none for seconds).
+    `independent`: its samples, those that share a document or a question counted once.
     `comparable`: it is the mean of all that the published number is the mean of."""
 
     value: float
     low: float
     high: float
     samples: int
+    independent: int
     partial: bool
     deviations: tuple[str, ...]
     comparable: bool
@@ -121,6 +124,13 @@ class Grid:
         """Ours, row by row."""
         places = [(row.name, column.label) for row in self.rows for column in self.columns]
         return [self.ours[place] for place in places if place in self.ours]
+
+    @property
+    def smallest(self) -> str:
+        """The smallest difference that ours can show, as a sentence; empty without accuracies."""
+        if self.measure != "accuracy":
+            return ""
+        return of_unpaired({ours.independent for ours in self.ours.values()})
 
     def marks(self, ours: Ours) -> str:
         """The letters of its deviations: `ac`."""
@@ -235,6 +245,7 @@ def _ours(
     return Ours(
         *(value, low, high),
         samples=sum(cell.finished for cell in cells),
+        independent=sum(cell.independent for cell in cells),
         partial=any(cell.owed for cell in cells),
         deviations=tuple(deviations),
         comparable=whole,

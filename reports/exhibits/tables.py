@@ -44,6 +44,7 @@ def _record(grid: Grid, row: Row, column: Column) -> dict[str, object]:
         "low": ours.low if ours else None,
         "high": ours.high if ours else None,
         "samples": ours.samples if ours else None,
+        "independent": ours.independent if ours else None,
         "complete": not ours.partial if ours else None,
         "difference": grid.differences.get(place),
         "deviations": "; ".join(ours.deviations) if ours else "",
@@ -63,6 +64,7 @@ def markdown(title: str, grids: Sequence[Grid], below: Sequence[str] = ()) -> st
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         parts.append(f"{_heading(grid)}\n\n{table}\n")
         parts += [f"- {letter(n)}: {markdown_escape(text)}" for n, text in enumerate(grid.notes)]
+        parts += [f"\n{grid.smallest}\n"] if grid.smallest else []
         parts += [f"\n{grid.timed.capitalize()}.\n"] if grid.timed and grid.ours else []
     return "\n".join([*parts, *(f"\n{line}" for line in below), ""])
 
@@ -86,17 +88,27 @@ def _latex_table(title: str, grid: Grid) -> str:
         texts = (latex_escape(cell).replace("−", "$-$") if cell else "--" for cell in cells)
         body.append(" & ".join([name, whose, *texts]) + r" \\")
     marks = "; ".join(f"{letter(n)}: {text}" for n, text in enumerate(grid.notes))
-    caption = latex_escape(". ".join(filter(None, (title, _heading(grid, ""), marks))))
+    smallest = grid.smallest.removesuffix(".")
+    caption = latex_escape(". ".join(filter(None, (title, _heading(grid, ""), marks, smallest))))
     head = " & ".join(["Model", "", *(latex_escape(column.label) for column in columns)])
     return "\n".join(
         [
             r"% needs \usepackage{booktabs}",
             *(r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"),
+            *_narrowed(len(columns)),
             rf"\begin{{tabular}}{{ll{'r' * len(columns)}}}",
             *(r"\toprule", head + r" \\", r"\midrule", *body, r"\bottomrule"),
             *(r"\end{tabular}", r"\end{table}", ""),
         ]
     )
+
+
+def _narrowed(columns: int) -> list[str]:
+    """What lets a wide table fit a page: smaller letters, columns closer together."""
+    if columns <= 5:
+        return []
+    size = r"\footnotesize" if columns <= 8 else r"\scriptsize"
+    return [size, r"\setlength{\tabcolsep}{3pt}"]
 
 
 def _heading(grid: Grid, sign: str = "## ") -> str:

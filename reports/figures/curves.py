@@ -114,17 +114,19 @@ def _accuracy_line(
         zorder=3,
         path_effects=[withStroke(linewidth=2.9, foreground="white")],  # where lines cross
     )
-    for place, value, point in zip(x, y, points, strict=True):
-        ax.plot(
-            *(place, value),
-            look.marker,
-            markersize=4.6,
-            zorder=4,
-            clip_on=False,
-            markeredgecolor=look.colour,
-            markeredgewidth=1.3,
-            markerfacecolor="white" if point.partial else look.colour,
-        )
+    for partial, face in ((False, look.colour), (True, "white")):
+        shown = [place for place, point in enumerate(points) if point.partial == partial]
+        if shown:  # an empty line makes the layout fail
+            ax.plot(
+                *([x[place] for place in shown], [y[place] for place in shown]),
+                look.marker,
+                markersize=4.6,
+                zorder=4,
+                clip_on=False,
+                markeredgecolor=look.colour,
+                markeredgewidth=1.3,
+                markerfacecolor=face,
+            )
     return points[-1], look
 
 

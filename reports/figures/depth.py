@@ -8,7 +8,7 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 
 from reports.figures.curves import count_line, whose
-from reports.figures.heatmap import square, squares_axes
+from reports.figures.heatmap import points_at, squares, squares_axes
 from reports.figures.style import GREY, INK, Rendered, foot, head, new_figure, render
 from reports.labels import Series
 from reports.run.data import RunData
@@ -107,10 +107,8 @@ def _lengths(run: RunData) -> list[int]:
 
 
 def _map(ax: Axes, run: RunData, panel: Panel, lengths: list[int], profile: str) -> None:
-    for row, (_, task) in enumerate(panel.rows):
-        points = {p.length: p for p in run.line(task, panel.series, profile)}
-        for column, length in enumerate(lengths):
-            square(ax, column, row, points.get(length))
+    rows = [points_at(run, task, panel.series, lengths, profile) for _, task in panel.rows]
+    squares(ax, rows)
 
 
 def _depth_label(depth: float) -> str:

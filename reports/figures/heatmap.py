@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
 from reports.figures.curves import panel_title, whose
 from reports.figures.style import GREY, INK, Rendered, foot, head, new_figure, render
-from reports.labels import Look, length_label, percent
+from reports.labels import Look, Series, length_label, percent
 from reports.run.data import Point, RunData
+
+EMPTY = "#f3f4f6"
 
 
 def heatmap_figure(run: RunData, profile: str) -> Rendered:
@@ -45,10 +48,7 @@ def _heatmap_panel(
     ax.set_title(
         panel_title(run, task), loc="left", fontsize=9.5, color=INK, pad=6, fontweight=weight
     )
-    for row, series in enumerate(run.all_series):
-        points = {p.length: p for p in run.line(task, series, profile)}
-        for column, length in enumerate(run.lengths):
-            square(ax, column, row, points.get(length))
+    squares(ax, [points_at(run, task, series, run.lengths, profile) for series in run.all_series])
     names = [s.label for s in styles] or [""] * len(run.all_series)
     squares_axes(ax, run.lengths, names)
 
@@ -64,36 +64,47 @@ def squares_axes(ax: Axes, lengths: Sequence[int], rows: Sequence[str]) -> None:
         spine.set_visible(False)
 
 
-def square(ax: Axes, column: int, row: int, point: Point | None) -> None:
-    """One cell. Empty where there is no number (yet); hatched where it may still move."""
-    corner = column - 0.48, row - 0.46
-    if point is None:
-        ax.add_patch(_rectangle(corner, "#f3f4f6"))
-        ax.text(column, row, "–", ha="center", va="center", fontsize=8, color=GREY)
-        return
-    share = point.value.mean
-    shade = _shade(share)
-    ax.add_patch(_rectangle(corner, shade, hatched=point.partial))
+def points_at(
+    run: RunData, task: str | None, series: Series, lengths: Sequence[int], profile: str
+) -> list[Point | None]:
+    """The point of a series at each length, None where it has none."""
+    points = {point.length: point for point in run.line(task, series, profile)}
+    return [points.get(length) for length in lengths]
+
+
+def squares(ax: Axes, rows: Sequence[Sequence[Point | None]]) -> None:
+    """A square a number, rows down. Empty where there is no number (yet); hatched where it may
+    still move. All squares of a kind are one artist: thousands of them would be slow."""
+    places = [(column, row, p) for row, line in enumerate(rows) for column, p in enumerate(line)]
+    for partial in (False, True):
+        kind = [place for place in places if (place[2] is not None and place[2].partial) == partial]
+        patches = [
+            Rectangle(
+                *((column - 0.48, row - 0.46), 0.96, 0.92),
+                facecolor=_shade(point.value.mean) if point else EMPTY,
+                edgecolor="#8b98a5",
+                linewidth=0,
+            )
+            for column, row, point in kind
+        ]
+        hatch = "////" if partial else None
+        ax.add_collection(PatchCollection(patches, match_original=True, hatch=hatch))
+    for column, row, point in places:
+        _number(ax, column, row, point)
+
+
+def _number(ax: Axes, column: int, row: int, point: Point | None) -> None:
+    share = point.value.mean if point else 0.0
+    # Hatching must not run through the digits.
+    halo = withStroke(linewidth=4, foreground=_shade(share))
     ax.text(
-        *(column, row, percent(share)),
+        *(column, row, percent(share) if point else "–"),
         ha="center",
         va="center",
-        fontsize=8.5,
-        color="white" if share > 0.55 else INK,
-        # Hatching must not run through the digits.
-        path_effects=[withStroke(linewidth=4, foreground=shade)] if point.partial else None,
-    )
-
-
-def _rectangle(corner: tuple[float, float], colour: str, hatched: bool = False) -> Rectangle:
-    return Rectangle(
-        corner,
-        0.96,
-        0.92,
-        facecolor=colour,
-        linewidth=0,
-        edgecolor="#8b98a5",
-        hatch="////" if hatched else None,
+        fontsize=8.5 if point else 8,
+        color=GREY if point is None else "white" if share > 0.55 else INK,
+        path_effects=[halo] if point and point.partial else None,
+        in_layout=False,  # inside its square: measuring thousands would take most of the time
     )
 
 

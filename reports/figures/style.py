@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
@@ -41,11 +44,32 @@ def new_figure(height_in: float) -> Figure:
 
 
 def render(figure: Figure, name: str, title: str, alt: str) -> Rendered:
-    """The figure as PNG and PDF, without time stamps: same numbers, same bytes."""
+    """The figure as PNG and PDF, without time stamps: same numbers, same bytes. It is laid out
+    once and drawn twice; `savefig` would do both again for each file."""
+    lay_out(figure)
     png, pdf = io.BytesIO(), io.BytesIO()
-    figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
-    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None, "Producer": None})
+    with same_dpi(figure):
+        FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
+        FigureCanvasPdf(figure).print_pdf(pdf, metadata={"CreationDate": None, "Producer": None})
     return Rendered(name, title, alt, png.getvalue(), pdf.getvalue())
+
+
+def lay_out(figure: Figure) -> None:
+    """Gives all parts of a figure their places, for good."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    figure.set_layout_engine("none")
+
+
+@contextmanager
+def same_dpi(figure: Figure) -> Iterator[None]:
+    """Gives a figure its resolution back, which files of vectors change."""
+    dpi = figure.dpi
+    try:
+        yield
+    finally:
+        figure.dpi = dpi
 
 
 def head(figure: Figure, title: str, styles: Sequence[Look] = ()) -> None:

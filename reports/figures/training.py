@@ -190,8 +190,13 @@ def page_of(
     last = max(row["step"] or 0 for run in runs for row in run.rows)
     stages = [stage for stage in _common_stages(runs) if stage.start < last]
     figure = new_figure(0.9 + (1.9 if columns > 2 else 2.4) * rows)
-    for axes, panel in zip(figure.subplots(rows, columns).flat, panels, strict=True):
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid[-1]:
+        axes.set_xlabel("step", fontsize=7.5, color=GREY)
+    for axes, panel in zip(grid.flat, panels, strict=True):
         panel(axes)
+        if not (axes.collections or any(len(line.get_xdata()) for line in axes.lines)):
+            _nothing_recorded(axes)
         _mark_stages(axes, stages)
         axes.tick_params(labelsize=7)
         axes.set_xlim(-0.02 * last, 1.02 * last)
@@ -205,8 +210,17 @@ def page_of(
     if stages:
         _label_stages(figure.axes[0], stages, last)
         note += "\nDashed: from there on rollouts are drawn at temperature T."
-    foot(figure, f"Across: steps. {note}")
+    foot(figure, note)
     return figure
+
+
+def _nothing_recorded(axes: Axes) -> None:
+    """Says so, where ticks would only look like a scale."""
+    axes.set_yticks([])
+    axes.text(
+        *(0.5, 0.5, "not recorded by this run"), transform=axes.transAxes,
+        ha="center", va="center", fontsize=8, color=GREY,
+    )  # fmt: skip
 
 
 # -- panels --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,19 @@ from reports.labels import Series, length_label, model_label, percent
 from reports.page.verdict import verdict
 from reports.run.data import RunData
 from reports.run.published import Comparison, PublishedRow, by_cell, lengths_of
-from reports.statistics.paired import paired_tests
+from reports.statistics.paired import PairedTest
 from reports.tables.accuracy import wide_rows
+from reports.tables.differing import SHOWN, differing_in_words
 from reports.tables.efficiency import efficiency_rows
-from reports.tables.paired import SIGNIFICANT, p_value, pair_count, paired_rows, points
+from reports.tables.paired import (
+    SIGNIFICANT,
+    p_number,
+    p_value,
+    pair_count,
+    paired_rows,
+    points,
+)
+from reports.tables.smallest import of_accuracy, of_pairs, of_unpaired
 from tasks.scoring import PROFILES
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -37,11 +46,13 @@ LONGEST_TEXT = 1500
 
 @dataclass(frozen=True, slots=True)
 class PageParts:
-    """What a page is made of. `compared_with` is the reference of the paired tests; `figures`
+    """What a page is made of. `compared_with` is the reference of the paired `tests`, by
+    profile; `figures`
     go by their names; `reference` is the papers' curves."""
 
     run: RunData
     compared_with: Series
+    tests: Mapping[str, Sequence[PairedTest]]
     figures: tuple[Rendered, ...]
     reference: Rendered | None
     comparisons: tuple[Comparison, ...]
@@ -58,24 +69,12 @@ def page_html(parts: PageParts) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "in_tokens": length_label,
-        "percent": percent,
-        "method": parts.run.method_label,
-        "model": model_label,
-        "short": shortened,
-        "marked": marked,
-        "data_uri": _data_uri,
-        "amount": _amount,
-        "moment": _moment,
-        "signed": _signed,
-        "points": points,
-        "p_value": p_value,
-        "pair_count": pair_count,
-    }
+    environment.filters |= _filters(parts.run)
     run, explorer = parts.run, parts.explorer
     css = (TEMPLATES / "page.css").read_text(encoding="utf-8") + explorer.css
-    return environment.get_template("page.html").render(
+    return environment.get_template(
+        "page.html"
+    ).render(
         run=run,
         explorer=explorer,
         css=Markup(css),  # our own files, and the policy allows these very texts only
@@ -92,10 +91,14 @@ def page_html(parts: PageParts) -> str:
         exhibits=list(dict.fromkeys((c.row.source, c.row.exhibit) for c in parts.comparisons)),
         looks=run.looks(),
         compared_with=parts.compared_with,
-        paired={
-            profile: paired_rows(run, paired_tests(run, parts.compared_with, profile))
-            for profile in PROFILES
-        },
+        paired={profile: paired_rows(run, tests) for profile, tests in parts.tests.items()},
+        tests_count=max(map(len, parts.tests.values()), default=0),
+        smallest=of_accuracy(run),
+        smallest_published=of_unpaired({c.ours.clusters for c in parts.comparisons}),
+        smallest_paired={profile: of_pairs(tests) for profile, tests in parts.tests.items()},
+        clustered=any(cell.clusters for cell in run.cells),
+        differing=run.differing[:SHOWN],
+        differing_in_words=differing_in_words(run),
         significant=SIGNIFICANT,
         efficiency=efficiency_rows(run),
         wide={profile: wide_rows(run, profile) for profile in PROFILES},
@@ -106,6 +109,26 @@ def page_html(parts: PageParts) -> str:
         sessions=[(session, list(_flat(session))) for session in run.sessions],
         commands=_commands(run),
     )
+
+
+def _filters(run: RunData) -> dict[str, Callable[..., object]]:
+    """What the templates write numbers and names with."""
+    return {
+        "in_tokens": length_label,
+        "percent": percent,
+        "method": run.method_label,
+        "model": model_label,
+        "short": shortened,
+        "marked": marked,
+        "data_uri": _data_uri,
+        "amount": _amount,
+        "moment": _moment,
+        "signed": _signed,
+        "points": points,
+        "p_value": p_value,
+        "p_number": p_number,
+        "pair_count": pair_count,
+    }
 
 
 def shortened(text: str, most: int = LONGEST_TEXT) -> str:

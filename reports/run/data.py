@@ -8,7 +8,8 @@ well, since a failed one stopped somewhere on the way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from reports.labels import Look, MethodLook, Series, look_of, looks, methods_of
@@ -42,7 +43,9 @@ class CellStats:
     that the token budget cut, `cut_turns` counts those replies; None where a run does not know.
     `unparsed` ended well but held no answer marker.
     `scores` is {profile: {metric: estimate}}, empty before the first sample has ended;
-    `by_sample` is {profile: {sample id: primary score, the mean of its draws}} of the same.
+    `by_sample` is {profile: {sample id: primary score, the mean of its draws}} of the same,
+    `clusters` which of them share a document or a question (reports/statistics/clusters.py),
+    empty if none do.
     `counts` are means of what the method itself counts (chunks read, turns not parsed), over
     the samples that ended well.
     """
@@ -59,6 +62,7 @@ class CellStats:
     metric: str
     scores: Mapping[str, Mapping[str, Estimate]]
     by_sample: Mapping[str, Mapping[str, float]]
+    clusters: Mapping[str, int]
     cost: Cost
     counts: Mapping[str, float]
     draws: int = 1
@@ -77,6 +81,13 @@ class CellStats:
     def finished(self) -> int:
         """Samples that have ended, well or in an error: the denominator of every score."""
         return self.ok + self.failed
+
+    @property
+    def independent(self) -> int:
+        """Finished samples, not draws of them, those that share a document or a question
+        counted once."""
+        samples = next(iter(self.by_sample.values()), {})
+        return len({*self.clusters.values()} if self.clusters else samples)
 
     @property
     def owed(self) -> int:
@@ -99,6 +110,24 @@ class RunError:
 
 
 @dataclass(frozen=True, slots=True)
+class Differing:
+    """An answer that the profiles `published` and `strict` score differently."""
+
+    task: str
+    length: int
+    series: Series
+    index: int
+    draw: int
+    id: str
+    question: str
+    golds: tuple[str, ...]
+    prediction: str | None
+    reply: str
+    published: float
+    strict: float
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """A score of a series at a length, of one task or averaged over tasks."""
 
@@ -113,7 +142,7 @@ class Point:
         return self.finished < self.samples
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that what is derived from all cells is derived once
 class RunData:
     """All that a report needs of a run, or of several that are shown as one."""
 
@@ -123,35 +152,39 @@ class RunData:
     cells: tuple[CellStats, ...]
     errors: tuple[RunError, ...]
     traces: tuple[Trace, ...]
-    _by_place: Mapping[tuple[str, Series, int], CellStats] = field(
-        init=False, repr=False, compare=False
-    )
+    differing: tuple[Differing, ...]
 
-    def __post_init__(self) -> None:
-        places = {(cell.task, cell.series, cell.length): cell for cell in self.cells}
-        object.__setattr__(self, "_by_place", places)
+    @cached_property
+    def _by_place(self) -> Mapping[tuple[str, Series, int], CellStats]:
+        return {(cell.task, cell.series, cell.length): cell for cell in self.cells}
 
-    @property
+    @cached_property
     def tasks(self) -> list[str]:
         """Tasks in the order of the plan."""
         return list(dict.fromkeys(cell.task for cell in self.cells))
 
-    @property
+    @cached_property
     def depth_maps(self) -> Mapping[str, DepthMap]:
         """Base task -> its depths with their names in `tasks`, for tasks at several depths."""
         return depth_maps(self.tasks)
 
-    @property
+    @cached_property
     def depth_tasks(self) -> set[str]:
         """The names in `tasks` that stand for one depth of several."""
         return {task for rows in self.depth_maps.values() for _, task in rows}
 
     def beside_depths(self) -> RunData:
         """The run without the tasks at several depths, which have a figure of their own."""
+        return self._beside_depths
+
+    @cached_property
+    def _beside_depths(self) -> RunData:
         mapped = self.depth_tasks
+        if not mapped:
+            return self
         return replace(self, cells=tuple(cell for cell in self.cells if cell.task not in mapped))
 
-    @property
+    @cached_property
     def mean_tasks(self) -> list[str]:
         """The tasks that a mean is taken of: those that every series has at every length at
         which it has any. None where they are fewer than two. A task at several depths is no
@@ -165,7 +198,7 @@ class RunData:
         shared = [task for task, found in by_task.items() if found == places]
         return shared if len(shared) > 1 else []
 
-    @property
+    @cached_property
     def panels(self) -> list[str | None]:
         """What is shown one by one: the mean (None) if there is one, then the tasks."""
         return [None, *self.tasks] if self.mean_tasks else [*self.tasks]
@@ -198,12 +231,12 @@ class RunData:
         length = self.settings.get("training_length")
         return length if isinstance(length, int) else None
 
-    @property
+    @cached_property
     def all_series(self) -> list[Series]:
         """Methods x models in the order of the plan."""
         return list(dict.fromkeys(cell.series for cell in self.cells))
 
-    @property
+    @cached_property
     def methods(self) -> dict[str, MethodLook]:
         """What the methods say of themselves, by name."""
         return methods_of(self.settings)
@@ -216,16 +249,29 @@ class RunData:
         """Whether its method carries a memory."""
         return look_of(series.method, self.methods).is_agent
 
-    def looks(self) -> dict[Series, Look]:
+    def looks(self) -> Mapping[Series, Look]:
         """How each series is drawn."""
+        return self._looks
+
+    @cached_property
+    def _looks(self) -> Mapping[Series, Look]:
         return looks(self.all_series, self.methods)
 
     def series_of(self, task: str | None) -> list[Series]:
         """The series that a task (None: the mean) has cells of, in the order of the plan."""
-        tasks = [task] if task else self.mean_tasks
-        return list(dict.fromkeys(cell.series for cell in self.cells if cell.task in tasks))
+        return self._series_of.get(task, [])
 
-    @property
+    @cached_property
+    def _series_of(self) -> Mapping[str | None, list[Series]]:
+        found: dict[str | None, dict[Series, None]] = {None: {}}
+        mean = {*self.mean_tasks}
+        for cell in self.cells:
+            found.setdefault(cell.task, {})[cell.series] = None
+            if cell.task in mean:
+                found[None][cell.series] = None
+        return {task: [*series] for task, series in found.items()}
+
+    @cached_property
     def lengths(self) -> list[int]:
         """Lengths in tokens, ascending."""
         return sorted({cell.length for cell in self.cells})

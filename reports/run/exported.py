@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -93,8 +94,11 @@ class ExportedRun:
         Raises:
             UsageError: a line is no sample of the run; names it.
         """
-        known = {key_of(cell) for cell in self._cells}
-        wanted = {key_of(cell) for cell in self._cells if cells is None or cell.id in cells}
+        if cells is not None:
+            for cell in sorted(cells):
+                yield from self._by_cell[cell]
+            return
+        known = {key_of(one) for one in self._cells}
         for number, row in read_jsonl(self.path):
             row.setdefault("draw", 0)
             if lacking := [name for name in EXPORTED if name not in row]:
@@ -106,8 +110,15 @@ class ExportedRun:
                     f"{self.path}, line {number}: {row_key(row)} is no cell of "
                     f"{sidecar(self.path).name}; the two files must be of one export"
                 )
-            if row_key(row) in wanted:
-                yield row
+            yield row
+
+    @cached_property
+    def _by_cell(self) -> Mapping[int, Sequence[dict[str, Any]]]:
+        numbers = {key_of(cell): cell.id for cell in self._cells}
+        found: dict[int, list[dict[str, Any]]] = {cell.id: [] for cell in self._cells}
+        for row in self.sample_rows():
+            found[numbers[row_key(row)]].append(row)
+        return found
 
     def turns_of(self, place: Place) -> list[tuple[str, Turn]]:
         """None: an export has no turns."""

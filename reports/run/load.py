@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,18 @@ from benchmarks.store import Cell
 from core.errors import StoreError, UsageError
 from core.types import Turn
 from reports.labels import Series
-from reports.run.data import CellStats, Cost, RunData, RunError
-from reports.run.exported import RunSource, key_of, open_run, row_key, run_name
+from reports.run.data import CellStats, Cost, Differing, RunData, RunError
+from reports.run.exported import RunSource, key_of, open_run, run_name
 from reports.run.merged import merged_settings
 from reports.run.traces import Key, read_traces
-from reports.statistics.intervals import Estimate, estimate_drawn
+from reports.statistics.clusters import clusters_of
+from reports.statistics.intervals import Estimate, estimate, estimate_drawn
 from tasks.scoring import PROFILES, SUB_EM
 
 COUNTS = {"unparsed"}
 """Stored beside the scores but no score: higher is not better. The ledger has it."""
 
 Owners = Mapping[Key, tuple[RunSource, Cell]]
-Rows = Mapping[Key, list[dict[str, Any]]]
 
 
 def load_run(run: Path) -> RunData:
@@ -46,25 +47,72 @@ def load_runs(runs: Sequence[Path]) -> RunData:
     with ExitStack() as stack:
         sources = [stack.enter_context(open_run(run)) for run in runs]
         owners = _owners(sources)
-        rows = _rows(sources, owners)
-        every_row = [row for group in rows.values() for row in group]
-
-        def turns_of(key: Key, index: int, draw: int) -> list[Turn]:
-            source, cell = owners[key]
-            return [turn for _, turn in source.turns_of((cell.id, index, draw))]
-
         settings = merged_settings(
             {str(run): s.settings() or {} for run, s in zip(runs, sources, strict=True)}
         )
         metrics = {key[0]: SUB_EM for key in owners} | primary_metrics(settings)
+        found = _Found()
+        for key, (source, cell) in owners.items():  # one at a time: a run may have 100,000 samples
+            found.add(key, cell, list(source.sample_rows([cell.id])), metrics[key[0]])
+        if not any(cell.finished for cell in found.cells):
+            raise UsageError(_nothing(owners))
+
+        def rollout_of(key: Key, index: int) -> tuple[Mapping[str, Any], list[Turn]]:
+            source, cell = owners[key]
+            rows = source.sample_rows([cell.id])
+            row = next(row for row in rows if (row["index"], row["draw"]) == (index, 0))
+            return row, [turn for _, turn in source.turns_of((cell.id, index, 0))]
+
         return RunData(
             " + ".join(map(run_name, runs)),
             settings,
             [session for source in sources for session in source.sessions()],
-            tuple(_cell(cell, rows[key], metrics[key[0]]) for key, (_, cell) in owners.items()),
-            _errors(every_row),
-            tuple(read_traces(rows, turns_of, metrics)),
+            tuple(found.cells),
+            found.run_errors(),
+            tuple(read_traces(found.ended, rollout_of, metrics)),
+            tuple(found.differing),
         )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What has been read so far, cell by cell. `ended`: {cell: {index: sample id}}, of the samples
+    whose first draw has ended."""
+
+    cells: list[CellStats] = field(default_factory=list)
+    ended: dict[Key, Mapping[int, str]] = field(default_factory=dict)
+    differing: list[Differing] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+    first_errors: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def add(self, key: Key, cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str) -> None:
+        """Takes in the samples of a cell that have ended."""
+        self.cells.append(_cell(cell, rows, metric))
+        self.ended[key] = {row["index"]: row["id"] for row in rows if row["draw"] == 0}
+        self.differing += _differing(rows, metric)
+        for row in rows:
+            if row["status"] != "ok":
+                self.errors[row["error_kind"]] += 1
+                self.first_errors.setdefault(row["error_kind"], row)
+
+    def run_errors(self) -> tuple[RunError, ...]:
+        """The kinds of errors, the most frequent first."""
+        return tuple(
+            RunError(kind, count, _where(self.first_errors[kind]), self.first_errors[kind]["error"])
+            for kind, count in self.errors.most_common()
+        )
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    return " · ".join(str(row[k]) for k in ("task", "length", "method", "model", "index"))
+
+
+def _nothing(owners: Owners) -> str:
+    paths = dict.fromkeys(str(source.path) for source, _ in owners.values())
+    return (
+        f"{', '.join(paths)}: no sample of {sum(cell.rollouts for _, cell in owners.values())} has "
+        "ended yet, so there is nothing to report. Let the sweep go on for a while first."
+    )
 
 
 def _owners(sources: Iterable[RunSource]) -> Owners:
@@ -82,25 +130,11 @@ def _owners(sources: Iterable[RunSource]) -> Owners:
     return owners
 
 
-def _rows(sources: Iterable[RunSource], owners: Owners) -> Rows:
-    """The samples that have ended, by their cells."""
-    rows: dict[Key, list[dict[str, Any]]] = {key: [] for key in owners}
-    for source in sources:
-        for row in source.sample_rows():
-            rows[row_key(row)].append(row)
-    if not any(rows.values()):
-        raise UsageError(
-            f"{', '.join(dict.fromkeys(str(source.path) for source, _ in owners.values()))}: no "
-            f"sample of {sum(cell.rollouts for _, cell in owners.values())} has ended yet, so "
-            "there is nothing to report. Let the sweep go on for a while first."
-        )
-    return rows
-
-
 def _cell(cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str) -> CellStats:
     known = all(row["cut_turns"] is not None for row in rows)
     counted = ledger_row(cell, [{**row, "cut_turns": row["cut_turns"] or 0} for row in rows])
     ok = [row for row in rows if row["status"] == "ok"]
+    clusters = clusters_of({row["id"]: row for row in rows}.values())
     return CellStats(
         task=cell.task,
         length=cell.length,
@@ -113,7 +147,7 @@ def _cell(cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str) -> CellSta
         cut_turns=counted.cut_turns if known else None,
         unparsed=counted.unparsed,
         metric=metric,
-        scores=_scores(rows, metric) if rows else {},
+        scores=_scores(rows, metric, clusters) if rows else {},
         by_sample={
             profile: {
                 sample: math.fsum(drawn) / len(drawn)
@@ -121,12 +155,15 @@ def _cell(cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str) -> CellSta
             }
             for profile in PROFILES
         },
+        clusters=clusters,
         cost=_cost(ok),
         counts=_counts(ok),
     )
 
 
-def _scores(rows: Sequence[Mapping[str, Any]], primary: str) -> dict[str, dict[str, Estimate]]:
+def _scores(
+    rows: Sequence[Mapping[str, Any]], primary: str, clusters: Mapping[str, int]
+) -> dict[str, dict[str, Estimate]]:
     """Every metric of both profiles, and of any other that the store has (`ruler`)."""
     ok = [row["scores"] for row in rows if row["status"] == "ok"]
     names: dict[str, set[str]] = {profile: {primary} for profile in PROFILES}
@@ -135,11 +172,18 @@ def _scores(rows: Sequence[Mapping[str, Any]], primary: str) -> dict[str, dict[s
             names.setdefault(profile, set()).update(metrics.keys() - COUNTS)
     return {
         profile: {
-            name: estimate_drawn(list(_by_sample(rows, profile, name).values()))
-            for name in sorted(found)
+            name: _estimate(_by_sample(rows, profile, name), clusters) for name in sorted(found)
         }
         for profile, found in names.items()
     }
+
+
+def _estimate(drawn: Mapping[str, Sequence[float]], clusters: Mapping[str, int]) -> Estimate:
+    """The mean of the draws of samples, of which some go together if there are `clusters`."""
+    if not clusters:
+        return estimate_drawn(list(drawn.values()))
+    scores = [(score, clusters[sample]) for sample, found in drawn.items() for score in found]
+    return estimate([score for score, _ in scores], [cluster for _, cluster in scores])
 
 
 def _by_sample(
@@ -185,19 +229,17 @@ def _counts(ok: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {name: total / len(ok) for name, total in sorted(totals.items())}
 
 
-def _errors(rows: Iterable[Mapping[str, Any]]) -> tuple[RunError, ...]:
-    counts: Counter[str] = Counter()
-    first: dict[str, Mapping[str, Any]] = {}
+def _differing(rows: Iterable[Mapping[str, Any]], metric: str) -> Iterator[Differing]:
+    """The answers that the two profiles score differently."""
     for row in rows:
-        if row["status"] != "ok":
-            counts[row["error_kind"]] += 1
-            first.setdefault(row["error_kind"], row)
-    return tuple(
-        RunError(
-            kind,
-            count,
-            " · ".join(str(first[kind][k]) for k in ("task", "length", "method", "model", "index")),
-            first[kind]["error"],
-        )
-        for kind, count in counts.most_common()
-    )
+        published, strict = (_score(row, profile, metric) for profile in ("published", "strict"))
+        if published != strict:
+            yield Differing(
+                *(row["task"], row["length"], Series(row["method"], row["model"])),
+                *(row["index"], row["draw"], row["id"], row["question"]),
+                tuple(str(gold) for gold in row["golds"]),
+                row["prediction"],
+                row["reply"],
+                published=published,
+                strict=strict,
+            )

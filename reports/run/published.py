@@ -132,16 +132,17 @@ def published_methods() -> dict[str, MethodLook]:
 
 def compare(run: RunData, rows: Sequence[PublishedRow]) -> list[Comparison]:
     """Every published accuracy that a cell of the run matches, in the order of the plan."""
+    by_name: dict[tuple[str, str], list[PublishedRow]] = {}
+    for row in rows:
+        if row.metric == ACCURACY:
+            by_name.setdefault((row.task, published_model(row.model)), []).append(row)
     found = []
     for cell in run.cells:
         name = run.model(cell.series.model).get("published_name")
         score = cell.score("published")
         if not name or score is None:
             continue
-        for row in rows:
-            ours = published_task(cell.task), name, ACCURACY
-            if (row.task, published_model(row.model), row.metric) != ours:
-                continue
+        for row in by_name.get((published_task(cell.task), name), ()):
             if method_of(row.model) == cell.series.method and cell.length in lengths_of(row.length):
                 place = cell.task, cell.length, cell.series.model, cell.series.method
                 found.append(Comparison(row, *place, score, cell.owed > 0))

@@ -17,7 +17,6 @@ from tasks.scoring import PROFILES
 
 Key = tuple[str, int, str, str]
 """Task, length, method, model."""
-Rows = Mapping[Key, Sequence[Mapping[str, Any]]]
 
 MOST_TRACES = 6
 FIRST_TURNS, LAST_TURNS, FOUND_TURNS = 2, 3, 4
@@ -58,12 +57,15 @@ class Trace:
 
 
 def read_traces(
-    rows: Rows, turns_of: Callable[[Key, int, int], Sequence[Turn]], metrics: Mapping[str, str]
+    ended: Mapping[Key, Mapping[int, str]],
+    rollout_of: Callable[[Key, int], tuple[Mapping[str, Any], Sequence[Turn]]],
+    metrics: Mapping[str, str],
 ) -> list[Trace]:
-    """One trace a series, in the order of the plan, at most MOST_TRACES. `turns_of` gives the
-    turns of a cell's sample, none where the run does not have them: it has no trace then.
-    `metrics`: the primary one of each task."""
-    found = [(row, turns_of(key, row["index"], row["draw"])) for key, row in _pick(rows).items()]
+    """One trace a series, in the order of the plan, at most MOST_TRACES. `ended`: the ids of the
+    samples that have ended, by cell and index. `rollout_of` gives the row and the turns of a
+    cell's sample, no turns where the run does not have them: it has no trace then. `metrics`: the
+    primary one of each task."""
+    found = [rollout_of(key, index) for key, index in _pick(ended).items()]
     return [
         _trace(row, turns, metrics[row["task"]])
         for row, turns in found
@@ -71,24 +73,21 @@ def read_traces(
     ]
 
 
-def _pick(rows: Rows) -> dict[Key, Mapping[str, Any]]:
-    """The rows of the sample to show, one a series."""
-    found: dict[tuple[str, int, int, str], dict[Key, Mapping[str, Any]]] = {}
-    for key, group in rows.items():
-        for row in group:
-            if row["draw"]:
-                continue
-            sample = row["task"], row["length"], row["index"], row["id"]
-            found.setdefault(sample, {})[key] = row
+def _pick(ended: Mapping[Key, Mapping[int, str]]) -> dict[Key, int]:
+    """The index of the sample to show, the same one for each series."""
+    found: dict[tuple[str, int, int, str], list[Key]] = {}
+    for key, ids in ended.items():
+        for index, name in ids.items():
+            found.setdefault((*key[:2], index, name), []).append(key)
     most = max(map(len, found.values()), default=0)
-    full = [sample for sample, group in found.items() if len(group) == most]
+    full = [sample for sample, keys in found.items() if len(keys) == most]
     if not full:
         return {}
     task = full[0][0]
     lengths = sorted({length for t, length, *_ in full if t == task})
     length = lengths[len(lengths) // 2]
     sample = min((s for s in full if s[:2] == (task, length)), key=lambda s: s[2])
-    return dict(list(found[sample].items())[:MOST_TRACES])
+    return dict.fromkeys(found[sample][:MOST_TRACES], sample[2])
 
 
 def _trace(row: Mapping[str, Any], turns: Sequence[Turn], metric: str) -> Trace:

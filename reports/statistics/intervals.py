@@ -1,4 +1,4 @@
-"""Mean scores in [0, 1] with their 95% intervals (core/statistics.py)."""
+"""Mean scores in [0, 1] with their 95% intervals (core/arithmetic/intervals.py)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from dataclasses import dataclass
 from statistics import fmean, variance
 
 from core.arithmetic.intervals import wilson
+from reports.statistics.clusters import effective_samples
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean score in [0, 1] over `n` draws of samples, with its 95% interval [low, high]."""
+    """A mean score in [0, 1] over `n` draws of samples, with its 95% interval [low, high].
+    `clusters`: how many groups they fall into where some share a document or a question, else
+    how many samples there are."""
 
     mean: float
     low: float
     high: float
     n: int
+    clusters: int
 
 
-def estimate(scores: Sequence[float]) -> Estimate:
-    """The mean of scores in [0, 1] and its interval.
+def estimate(scores: Sequence[float], clusters: Sequence[int] | None = None) -> Estimate:
+    """The mean of scores in [0, 1] and its interval. `clusters` says which samples go together
+    (see reports/statistics/clusters.py), None that none do.
 
     Raises:
         ValueError: there are no scores, or one is outside [0, 1].
@@ -30,8 +35,10 @@ def estimate(scores: Sequence[float]) -> Estimate:
         raise ValueError("estimate: no scores")
     # Summed exactly, then clipped: a mean of ones must be one.
     mean = math.fsum(scores) / len(scores)
-    low, high = wilson(mean, len(scores))
-    return Estimate(mean, low, high, len(scores))
+    if clusters is None:
+        return Estimate(mean, *wilson(mean, len(scores)), len(scores), len(scores))
+    between = wilson(mean, effective_samples(scores, clusters))
+    return Estimate(mean, *between, len(scores), len({*clusters}))
 
 
 def estimate_drawn(samples: Sequence[Sequence[float]]) -> Estimate:
@@ -54,7 +61,7 @@ def estimate_drawn(samples: Sequence[Sequence[float]]) -> Estimate:
     alone = plain.mean * (1.0 - plain.mean)
     effective = round(alone / spread) if spread > 0 else len(means)
     low, high = wilson(plain.mean, min(max(effective, len(means)), len(flat)))
-    return Estimate(plain.mean, low, high, len(flat))
+    return Estimate(plain.mean, low, high, len(flat), len(samples))
 
 
 def average(estimates: Sequence[Estimate]) -> Estimate:
@@ -74,5 +81,9 @@ def average(estimates: Sequence[Estimate]) -> Estimate:
     below = math.sqrt(math.fsum((e.mean - e.low) ** 2 for e in estimates)) / k
     above = math.sqrt(math.fsum((e.high - e.mean) ** 2 for e in estimates)) / k
     return Estimate(
-        mean, max(0.0, mean - below), min(1.0, mean + above), sum(e.n for e in estimates)
+        mean,
+        max(0.0, mean - below),
+        min(1.0, mean + above),
+        sum(e.n for e in estimates),
+        sum(e.clusters for e in estimates),
     )

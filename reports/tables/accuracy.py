@@ -11,6 +11,7 @@ import pandas as pd
 from reports.labels import Series, length_label, model_label, percent
 from reports.run.data import Point, RunData
 from reports.run.published import Comparison
+from reports.tables.smallest import of_accuracy
 from tasks.scoring import PROFILES
 
 LATEX_DAGGER = r"$^\dagger$"
@@ -41,7 +42,8 @@ class WideRow:
 
 def accuracy_frame(run: RunData) -> pd.DataFrame:
     """One row a cell, profile and metric. Scores are shares of 1, `low` and `high` the 95%
-    interval; `n` counts finished draws of samples, failed ones (score 0) included."""
+    interval; `n` counts finished draws of samples, failed ones (score 0) included, `independent`
+    the samples, those that share a document or a question once."""
     return pd.DataFrame(
         [
             {
@@ -53,6 +55,7 @@ def accuracy_frame(run: RunData) -> pd.DataFrame:
                 "low": score.low,
                 "high": score.high,
                 "n": score.n,
+                "independent": score.clusters,
                 "samples": cell.samples,
                 "draws": cell.draws,
                 "owed": cell.owed,
@@ -145,6 +148,8 @@ def wide_rows(run: RunData, profile: str) -> list[WideRow]:
 def markdown(run: RunData) -> str:
     """Both profiles' accuracy as Markdown tables, one below the other."""
     intro = f"In brackets the 95% interval. {_explained('†', '–')}"
+    smallest = of_accuracy(run)
+    intro += f"\n\n{smallest}" if smallest else ""
     parts = [f"# Accuracy in per cent, {markdown_escape(run.name)}\n\n{intro}\n"]
     header = ["task", "method", "model", *(length_label(n) for n in run.lengths)]
     rule = ["---"] * 3 + ["---:"] * len(run.lengths)
@@ -167,7 +172,9 @@ def latex(run: RunData) -> str:
 
 def _latex_table(run: RunData, profile: str) -> str:
     names = ["Task", "Method", "Model", *(length_label(n) for n in run.lengths)]
-    caption = f"Accuracy in per cent, {profile} scoring. {_explained(LATEX_DAGGER, '--')}"
+    smallest = latex_escape(of_accuracy(run))
+    explained = f"{_explained(LATEX_DAGGER, '--')} {smallest}".rstrip()
+    caption = f"Accuracy in per cent, {profile} scoring. {explained}"
     body: list[str] = []
     rows = wide_rows(run, profile)
     for place, row in enumerate(rows):

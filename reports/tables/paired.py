@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from reports.labels import Series
 from reports.run.data import RunData
+from reports.statistics.many import METHOD
 from reports.statistics.paired import PairedTest, paired_tests
+from reports.statistics.power import smallest_paired
+from reports.tables.smallest import differing_shares
 from tasks.scoring import PROFILES
 
 SIGNIFICANT = 0.01
-"""p-values below it are set in bold. It is a mark for the eye; the p-values are not corrected
-for how many there are."""
+"""Corrected p-values below it are set in bold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,12 @@ def paired_rows(run: RunData, tests: Sequence[PairedTest]) -> list[PairedRow]:
     ]
 
 
-def paired_frame(run: RunData, reference: Series) -> pd.DataFrame:
+def paired_frame(run: RunData, tests: Mapping[str, Sequence[PairedTest]]) -> pd.DataFrame:
     """One row a test and profile. `difference_points`: mean score of `method` on `model` less
-    the reference's, in percentage points; the p-values are two-sided and not corrected."""
+    the reference's, in percentage points; the p-values are two-sided, plain and (`_holm`)
+    corrected for all tests of the profile. `smallest_points`: the smallest difference that so
+    many independent pairs can show (power 80%, alpha 5%), see reports/statistics/power.py."""
+    shares = {profile: differing_shares(found) for profile, found in tests.items()}
     return pd.DataFrame(
         [
             {
@@ -55,22 +60,37 @@ def paired_frame(run: RunData, reference: Series) -> pd.DataFrame:
                 "reference_model": test.reference.model,
                 "profile": profile,
                 "pairs": test.pairs,
+                "independent_pairs": test.clusters,
                 "difference_points": 100 * test.difference,
                 "p_sign_flip": test.p_score,
+                "p_sign_flip_holm": test.p_score_holm,
                 "only_this_right": test.better,
                 "only_reference_right": test.worse,
                 "p_mcnemar": test.p_whole,
+                "p_mcnemar_holm": test.p_whole_holm,
+                "smallest_points": _smallest(test.clusters, shares[profile][test.clusters]),
                 "in_words": in_words(test),
             }
-            for profile in PROFILES
-            for test in paired_tests(run, reference, profile)
+            for profile, found in tests.items()
+            for test in found
         ]
     )
 
 
+def paired_by_profile(run: RunData, reference: Series) -> dict[str, list[PairedTest]]:
+    """The paired tests of each profile."""
+    return {profile: paired_tests(run, reference, profile) for profile in PROFILES}
+
+
+def _smallest(pairs: int, differing: float) -> float | None:
+    found = smallest_paired(pairs, differing)
+    return None if found is None else round(100 * found, 2)
+
+
 def in_words(test: PairedTest) -> str:
-    """`+31 points, p < 0.001, 32 pairs`."""
-    return f"{points(test.difference)}, {p_value(test.p_score)}, {pair_count(test)}"
+    """`+31 points, p < 0.001 (Holm 0.012), 32 pairs`."""
+    corrected = f"({METHOD} {p_number(test.p_score_holm)})"
+    return f"{points(test.difference)}, {p_value(test.p_score)} {corrected}, {pair_count(test)}"
 
 
 def points(difference: float) -> str:
@@ -83,11 +103,18 @@ def points(difference: float) -> str:
 
 def p_value(p: float) -> str:
     """0.0002 -> `p < 0.001`, 0.0213 -> `p = 0.021`, 0.33 -> `p = 0.33`."""
+    number = p_number(p)
+    return f"p {number}" if number.startswith("<") else f"p = {number}"
+
+
+def p_number(p: float) -> str:
+    """0.0002 -> `< 0.001`, 0.0213 -> `0.021`, 0.33 -> `0.33`."""
     if p < 0.001:
-        return "p < 0.001"
-    return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+        return "< 0.001"
+    return f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
 def pair_count(test: PairedTest) -> str:
-    """`32 pairs`."""
-    return f"{test.pairs} pair{'s' if test.pairs != 1 else ''}"
+    """`32 pairs`, or `32 pairs in 20 clusters` where some share a document or a question."""
+    count = f"{test.pairs} pair{'s' if test.pairs != 1 else ''}"
+    return count if test.clusters == test.pairs else f"{count} in {test.clusters} clusters"

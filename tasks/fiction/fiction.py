@@ -136,6 +136,7 @@ class Fiction(Family[AskedFiction]):
                 "depths": [place / len(order) for place in places],
                 "kind": question.kind,
                 "hops": len(places),
+                "documents": [f"{draft.at.seed}:{code_of(gold)}" for gold in question.golds],
             },
             sources={"fiction": forms().fingerprint},
         )

@@ -28,6 +28,7 @@ needs a model (PROTOCOL 2.5).
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -192,6 +193,7 @@ class DocumentQuestions(Family[AskedQuestion]):
                 "gold_documents": [place_of[document] + 1 for document in golds],
                 "depths": [place_of[document] / len(pieces) for document in golds],
                 "kind": asked.asked.kind,
+                "documents": [document_name(asked.pool.documents[number]) for number in golds],
             },
             sources={self.corpus: asked.pool.fingerprint, "filling": FILLING},
         )
@@ -257,6 +259,11 @@ def heading(number: int) -> str:
 def prompt_of(question: str) -> RulerPrompt:
     """RULER's prompt for a question on documents."""
     return RulerPrompt(BEFORE, AFTER + question, ANSWER_PREFIX)
+
+
+def document_name(text: str) -> str:
+    """What a document is called in a sample's `meta`: the same text, the same name."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def fact_at(place: int, document: str, start: int, end: int) -> Evidence:

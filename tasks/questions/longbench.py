@@ -37,6 +37,7 @@ from core.errors import UsageError
 from core.names import not_known
 from core.types import Json, Match, Problem, RulerPrompt, Sample
 from tasks.corpora.read import Source, json_items
+from tasks.questions.documents import document_name
 from tasks.scoring import GoldScorer, Scorer
 from tasks.task import Coordinates, Materials, sample_id
 
@@ -255,6 +256,7 @@ class LongBench:
             meta={
                 "longbench_id": item.id,
                 "words": item.words,
+                "documents": [document_name(item.context)],
             },
             prompt=RulerPrompt(prompt.before, body, f"\n{prefix}"),
         )

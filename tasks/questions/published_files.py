@@ -32,6 +32,7 @@ from tasks.corpora.read import Corpora, Pool, Question, Source, json_items
 from tasks.questions.documents import (
     PUBLISHED_DOCUMENTS,
     NumberedDocuments,
+    document_name,
     fact_at,
     heading,
     prompt_of,
@@ -172,6 +173,7 @@ class PublishedQuestions:
                 "gold_documents": [place + 1 for place in golds],
                 "depths": [place / len(pieces) for place in golds],
                 "kind": known.kind if known else "",
+                "documents": [document_name(pieces.document(place)) for place in golds],
             },
             prompt=prompt_of(item.question),
             source_index=item.position,

@@ -19,7 +19,8 @@ BuildRun = Callable[..., Path]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How one sample of a fabricated cell ended: with a score, or with an error's kind."""
+    """How one sample of a fabricated cell ended: with a score, or with an error's kind. {n} of a
+    question is the sample's number."""
 
     published: float = 0.0
     strict: float = 0.0
@@ -28,7 +29,7 @@ class Ended:
     prediction: str | None = "42"
     memories: tuple[str, ...] = ()
     cut: bool = False
-    question: str = "What is the number?"
+    question: str = "What is number {n}?"
     golds: tuple[str, ...] = ("42",)
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -99,7 +100,8 @@ def _write_sample(store: Store, cell: Made, place: Place, ended: Ended) -> None:
         reason = "length" if ended.cut else "stop"
         turn = Turn(tag, (), reply, reason, prompt_tokens=100, completion_tokens=10, seconds=0.5)
         store.add_turn(place, number, f"hash{number}", turn)
-    problem = Problem(Context(["a haystack"]), ended.question)
+    question = ended.question.replace("{n}", str(index))
+    problem = Problem(Context(["a haystack"]), question)
     sample = Sample(f"{cell.task}-{index}", cell.task, index, problem, ended.golds, "any")
     if ended.error:
         failure = Failure(ended.error, "no reply in 120 s")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from matplotlib.axes import Axes
 
 from reports.figures.depth import depth_figure
-from reports.figures.heatmap import square
+from reports.figures.heatmap import squares
 from reports.run.data import Point
 from reports.run.depths import depth_maps, split_depth
 from reports.run.load import load_run
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Made, settings_for
 
 Squares = dict[tuple[int, int], int | None]
+Draw = Callable[[Axes, Sequence[Sequence[Point | None]]], None]
 
 
 @pytest.mark.parametrize(
@@ -48,11 +49,11 @@ def test_rows_are_depths_from_the_beginning_down_and_columns_are_lengths(
         Made("vt", 4096, "memagent", "pocket", 2, [RIGHT]),
     ]
     panels: dict[Axes, Squares] = {}
-    monkeypatch.setattr("reports.figures.depth.square", _noting(panels, square))
+    monkeypatch.setattr("reports.figures.depth.squares", _noting(panels, squares))
     figure = depth_figure(load_run(build_run(cells)), "strict")
     assert figure is not None
-    ((axes, squares),) = panels.items()
-    assert squares == {(0, 0): 100, (0, 1): 0, (1, 0): None, (1, 1): 50}
+    ((axes, shown),) = panels.items()
+    assert shown == {(0, 0): 100, (0, 1): 0, (1, 0): None, (1, 1): 50}
     assert [label.get_text() for label in axes.get_yticklabels()] == ["start 0", "end 1"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1K", "2K"]
     assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first row is at the top
@@ -69,7 +70,7 @@ def test_each_task_and_series_has_a_panel(
         for depth in (0.0, 0.5, 1.0)
     ]
     panels: dict[Axes, Squares] = {}
-    monkeypatch.setattr("reports.figures.depth.square", _noting(panels, square))
+    monkeypatch.setattr("reports.figures.depth.squares", _noting(panels, squares))
     drawn = depth_figure(load_run(build_run(cells, settings_for("a", "b"))), "strict")
     assert drawn is not None
     assert [axes.get_title(loc="left").replace("\n", " · ") for axes in panels] == [
@@ -87,13 +88,15 @@ def test_without_two_depths_there_is_no_figure(build_run: BuildRun) -> None:
     assert depth_figure(load_run(build_run(cells)), "strict") is None
 
 
-def _noting(
-    panels: dict[Axes, Squares], draw: Callable[[Axes, int, int, Point | None], None]
-) -> Callable[[Axes, int, int, Point | None], None]:
+def _noting(panels: dict[Axes, Squares], draw: Draw) -> Draw:
     """Draws squares as `draw` does, and notes (row, column) -> per cent of each."""
 
-    def noting(ax: Axes, column: int, row: int, point: Point | None) -> None:
-        draw(ax, column, row, point)
-        panels.setdefault(ax, {})[row, column] = round(100 * point.value.mean) if point else None
+    def noting(ax: Axes, rows: Sequence[Sequence[Point | None]]) -> None:
+        draw(ax, rows)
+        panels[ax] = {
+            (row, column): round(100 * point.value.mean) if point else None
+            for row, line in enumerate(rows)
+            for column, point in enumerate(line)
+        }
 
     return noting

@@ -54,7 +54,7 @@ def test_runs_of_two_models_make_one_report_with_pairs(build_run: BuildRun, tmp_
         write_report(parts)
     files = write_report(parts, tmp_path / "page", "rl")
     paired = (tmp_path / "page" / "tables" / "paired.csv").read_text().splitlines()
-    assert paired[1].startswith("niah,1024,memagent,base,memagent,rl,strict,2,-50.0,")
+    assert paired[1].startswith("niah,1024,memagent,base,memagent,rl,strict,2,2,-50.0,")
     assert "base + rl" in files.page.read_text()
     with pytest.raises(UsageError, match=r"both hold the cell niah 1024 memagent base"):
         load_runs([parts[0], parts[0]])

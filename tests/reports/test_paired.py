@@ -17,7 +17,14 @@ from reports.statistics.paired import (
     paired_tests,
     sign_flip_p,
 )
-from reports.tables.paired import in_words, p_value, paired_frame, paired_rows, points
+from reports.tables.paired import (
+    in_words,
+    p_value,
+    paired_by_profile,
+    paired_frame,
+    paired_rows,
+    points,
+)
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
 
 BASE, RL = Series("memagent", "base"), Series("memagent", "rl")
@@ -79,7 +86,7 @@ def test_series_are_compared_on_the_samples_that_both_ended(build_run: BuildRun)
     pooled, niah, vt = paired_tests(run, find_reference(run), "strict")
     assert niah == PairedTest(
         "niah", 1024, RL, BASE, pairs=6, difference=5 / 6, p_score=2 / 32,
-        better=5, worse=0, p_whole=2 / 32,
+        better=5, worse=0, p_whole=2 / 32, p_score_holm=4 / 32, p_whole_holm=4 / 32, clusters=6,
     )  # fmt: skip
     # The third sample of vt has not ended with the trained model: two pairs, one of them equal.
     assert (vt.pairs, vt.difference, vt.p_score) == (2, 0.25, 1.0)
@@ -96,7 +103,7 @@ def test_other_samples_are_no_pairs(build_run: BuildRun) -> None:
     ]
     run = load_run(build_run(cells, settings_for("base", "rl")))
     assert paired_tests(run, BASE, "strict") == []
-    assert paired_frame(run, BASE).empty
+    assert paired_frame(run, paired_by_profile(run, BASE)).empty
 
 
 def test_a_failed_sample_is_a_zero_of_its_pair(build_run: BuildRun) -> None:
@@ -122,8 +129,10 @@ def test_rows_and_words(build_run: BuildRun) -> None:
     rows = paired_rows(run, tests)
     assert [row.task for row in rows] == ["niah", "vt", "mean of all tasks"]
     assert rows[0].tests == (tests[1],)
-    assert in_words(tests[1]) == "+83 points, p = 0.062, 6 pairs"
-    frame = paired_frame(run, BASE).query("profile == 'strict' and task == 'niah'")
+    assert in_words(tests[1]) == "+83 points, p = 0.062 (Holm 0.12), 6 pairs"
+    frame = paired_frame(run, paired_by_profile(run, BASE)).query(
+        "profile == 'strict' and task == 'niah'"
+    )
     assert list(frame["difference_points"]) == [pytest.approx(500 / 6)]
     assert [points(x) for x in (0.31, -0.066, 0.01, 0.004, -0.0001, 0)] == [
         *("+31 points", "−7 points", "+1 point", "+0.4 points", "±0 points", "±0 points")

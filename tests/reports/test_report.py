@@ -19,6 +19,7 @@ from reports.page.verdict import verdict
 from reports.report import write_report
 from reports.run.load import load_run
 from reports.run.published import compare, read_published, references
+from reports.tables.paired import paired_by_profile
 from tasks.scoring import PROFILES
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
 
@@ -62,7 +63,9 @@ def page_of(run_dir: Path) -> tuple[str, Strict]:
     figures = tuple(Rendered(name, "", "", b"png", b"pdf") for name in [*names, "cost"])
     beside = tuple(compare(run, rows)), tuple(references(run, rows))
     explorer = explorer_of(Runs([run_dir]), run.name, "all")
-    text = page_html(PageParts(run, run.all_series[0], figures, None, *beside, explorer))
+    reference = run.all_series[0]
+    tests = paired_by_profile(run, reference)
+    text = page_html(PageParts(run, reference, tests, figures, None, *beside, explorer))
     parser = Strict()
     parser.feed(text)
     parser.close()

@@ -18,6 +18,7 @@ from reports.exhibits.drawing.page import (
     print_in,
     small_print,
     title,
+    unit_of,
 )
 from reports.exhibits.grid import Grid, View
 from reports.figures.style import INK
@@ -77,7 +78,7 @@ def _bars(ax: Axes, grid: Grid, view: View, style: Mapping[str, Look]) -> None:
             ax.vlines(at, [o.low for o in ours], [o.high for o in ours], color=INK, linewidth=0.8)
     ax.set_xticks(range(len(columns)), [column.label for column in columns])
     ax.set_xlim(-0.6, max(len(columns), 4) - 0.4)
-    ax.set_ylabel(grid.unit if view != "difference" else "difference")
+    ax.set_ylabel(unit_of(grid, view))
 
 
 def exit_bars(name: str, shares: Sequence[Exits], below: Sequence[str] = ()) -> Figure:

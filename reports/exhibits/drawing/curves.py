@@ -20,6 +20,7 @@ from reports.exhibits.drawing.page import (
     print_in,
     small_print,
     title,
+    unit_of,
 )
 from reports.exhibits.grid import Column, Grid, Row, View
 from reports.figures.style import GREY
@@ -144,7 +145,7 @@ def _staggered(ax: Axes, places: Sequence[int]) -> list[str]:
 
 
 def _up(ax: Axes, grid: Grid, view: View) -> None:
-    ax.set_ylabel(grid.unit if view != "difference" else "difference", fontsize=8, color=GREY)
+    ax.set_ylabel(unit_of(grid, view), fontsize=8, color=GREY)
     if view == "difference":
         ax.axhline(0, color=GREY, linewidth=0.8)
         return

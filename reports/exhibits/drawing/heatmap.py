@@ -12,7 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox, TransformedBbox
+from seaborn.utils import relative_luminance
 
 from reports.exhibits.drawing.page import (
     heading,
@@ -24,8 +26,11 @@ from reports.exhibits.drawing.page import (
     title,
 )
 from reports.exhibits.grid import Column, Grid, Row, View
-from reports.exhibits.models import Group, group_of
+from reports.exhibits.models import OWN_COLOUR, Group, group_of
 from reports.figures.style import GREY, INK
+
+EVEN_LUMINANCE = 0.2
+"""Where dark and white ink are equally easy to read."""
 
 ROW_IN, PANEL_IN, HEAD_IN = 0.215, 0.65, 0.4
 MAPS: Mapping[View, str] = {"published": "RdYlBu", "ours": "RdYlBu", "difference": "PuOr"}
@@ -50,20 +55,28 @@ def heatmap(
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[s + 1.0 for s in sizes])
     for ax, (grid, view) in zip(axes[:, 0], panels, strict=True):
         _panel(ax, grid, view, decimals)
-    patches = [Patch(facecolor=g.colour, edgecolor="#c9ced4", label=g.name) for g in legend]
+    patches = [
+        Patch(facecolor=group.colour, edgecolor="#c9ced4", label=_group_label(group))
+        for group in legend
+    ]
     title(figure, name, patches if len(patches) > 1 else (), 5)
     small_print(figure, lines)
     return figure
 
 
 def _groups(panels: Sequence[Panel]) -> list[Group]:
+    """The groups, those of ours as one: their blocks have one colour, and rows name the method."""
     found = {
-        group.name: group
+        OWN_COLOUR if group.colour == OWN_COLOUR else group.name: group
         for grid, view in panels
         for row in grid.seen(view)[0]
         for group in [group_of(row)]
     }
     return list(found.values())
+
+
+def _group_label(group: Group) -> str:
+    return "Models of ours" if group.colour == OWN_COLOUR else group.name
 
 
 def _panel(ax: Axes, grid: Grid, view: View, decimals: int) -> None:
@@ -81,6 +94,7 @@ def _panel(ax: Axes, grid: Grid, view: View, decimals: int) -> None:
         yticklabels=[row.label for row in rows],
         cbar_kws={"pad": 0.01, "aspect": 18, "shrink": 0.9},
     )  # fmt: skip
+    legible(ax, ~np.isnan(table).ravel())
     ax.set_facecolor("#f3f4f6")
     ax.tick_params(length=0, labelsize=7.5, colors=INK, rotation=0)
     if all(column.tokens for column in columns):
@@ -90,8 +104,20 @@ def _panel(ax: Axes, grid: Grid, view: View, decimals: int) -> None:
     if bar is not None:
         bar.ax.tick_params(labelsize=6.5, length=2, colors=GREY)
         bar.outline.set_visible(False)
-        bar.set_label("per cent" if grid.measure == "accuracy" else "seconds", fontsize=7)
+        unit = "per cent" if grid.measure == "accuracy" else "seconds"
+        if view == "difference" and grid.measure == "accuracy":
+            unit = "points"
+        bar.set_label(unit, fontsize=7, color=GREY)
+        bar.ax.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
     blocks(ax, rows)
+
+
+def legible(ax: Axes, known: np.ndarray) -> None:
+    """White numbers on dark squares only: the darker or the lighter ink, whichever has the higher
+    contrast (WCAG 2.2). `known`: which squares have a number."""
+    colours = np.asarray(ax.collections[0].get_facecolor())[known]
+    for text, colour in zip(ax.texts, colours, strict=True):
+        text.set_color(INK if relative_luminance(colour) > EVEN_LUMINANCE else "white")
 
 
 def _limits(grid: Grid, view: View, table: np.ndarray) -> tuple[float, float]:

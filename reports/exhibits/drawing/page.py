@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from PIL import Image
 
 from reports.exhibits.grid import Grid, View, letter
-from reports.figures.style import FAINT, GREY, INK
+from reports.figures.style import FAINT, GREY, INK, lay_out, same_dpi
 
 WIDTH_IN = 7.2
 """A page's text width: what is 7 points here is 7 points in print."""
@@ -29,11 +32,16 @@ HEADINGS: Mapping[View, str] = {
 }
 
 
-_NO_STAMPS: Mapping[str, Mapping[str, None]] = {
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None, "Producer": None},
-    "svg": {"Date": None, "Creator": None},
+_PRINT: Mapping[str, Callable[[Figure, io.BytesIO], None]] = {
+    "png": lambda figure, to: FigureCanvasAgg(figure).print_png(to, metadata={"Software": None}),
+    "pdf": lambda figure, to: FigureCanvasPdf(figure).print_pdf(
+        to, metadata={"CreationDate": None, "Producer": None}
+    ),
+    "svg": lambda figure, to: FigureCanvasSVG(figure).print_svg(
+        to, metadata={"Date": None, "Creator": None}
+    ),
 }
+"""No time stamps. `savefig` would draw each form twice."""
 
 
 def new_sheet(height_in: float) -> Figure:
@@ -44,13 +52,14 @@ def new_sheet(height_in: float) -> Figure:
 def rendered(figure: Figure, forms: Sequence[str]) -> dict[str, bytes]:
     """The picture in each form (png, pdf, svg) as a file's content, without time stamps or
     random names: same numbers, same bytes."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # it is laid out: three files need not do it again
+    lay_out(figure)
     found = {}
     with mpl.rc_context({"svg.hashsalt": "longmem-bench", "svg.fonttype": "none"}):
         for form in forms:
             content = io.BytesIO()
-            figure.savefig(content, format=form, dpi=DPI, metadata=dict(_NO_STAMPS[form]))
+            with same_dpi(figure):
+                figure.dpi = DPI
+                _PRINT[form](figure, content)
             found[form] = content.getvalue()
     if "png" in found:
         found["png"] = _few_colours(found["png"])
@@ -121,6 +130,13 @@ def heading(grid: Grid, view: View) -> str:
     return f"{grid.title} · {name}" if grid.title else name
 
 
+def unit_of(grid: Grid, view: View) -> str:
+    """What an axis of a view's numbers says."""
+    if view != "difference":
+        return grid.unit
+    return "difference in " + ("points" if grid.measure == "accuracy" else "seconds")
+
+
 def notes(grids: Sequence[Grid]) -> list[str]:
     """Small print that the numbers need: what ours differ in, and how seconds were measured."""
     said = []
@@ -128,6 +144,8 @@ def notes(grids: Sequence[Grid]) -> list[str]:
         marked = [f"{letter(place)} {text}" for place, text in enumerate(grid.notes)]
         if marked:
             said.append(f"{_whose(grid, grids)}: {'; '.join(marked)}.")
+        if grid.smallest:
+            said.append(grid.smallest)
         if grid.timed and grid.ours:
             said.append(f"Seconds of ours: requests of a sample added up, {grid.timed}.")
     return list(dict.fromkeys(said))

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from core.names import base_of
-from reports.exhibits.drawing.heatmap import PANEL_IN, ROW_IN, blocks
+from reports.exhibits.drawing.heatmap import PANEL_IN, ROW_IN, blocks, legible
 from reports.exhibits.drawing.page import new_sheet, notes, print_in, small_print, title
 from reports.exhibits.grid import Grid, Row
 from reports.exhibits.models import group_of
@@ -80,6 +80,7 @@ def _panel(ax: Axes, accuracy: Grid, ratios: Mapping[tuple[str, str], float]) ->
         xticklabels=[column.label for column in columns],
         yticklabels=[row.label for row in rows], cbar_kws={"pad": 0.01, "aspect": 12},
     )  # fmt: skip
+    legible(ax, (np.array(text) != "").ravel())
     ax.set_facecolor("#f3f4f6")
     ax.tick_params(length=0, labelsize=7.5, colors=INK, rotation=0)
     ax.set_title(accuracy.title, loc="left", fontsize=9, color=INK, pad=5)

@@ -36,10 +36,7 @@ FIGURE_22: tuple[Quantity, ...] = (
     ("KL to the reference (nats a token)", "kl", 0.0, None),
     ("clip fraction", "clip_fraction", 0.0, None),
 )
-NOTE = (
-    "One line a run (the paper's: alpha 1.0, 0.9, 0.5). A panel without a line: the metric was "
-    "not recorded."
-)
+NOTE = "One line a run (the paper's: alpha 1.0, 0.9, 0.5)."
 
 
 def _draw(title: str, quantities: Sequence[Quantity], material: Material) -> Drawn | None:
