@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.arithmetic.intervals import wilson
-from reports.statistics.intervals import Estimate, average, estimate, estimate_drawn
+from reports.statistics.intervals import average, estimate, estimate_drawn
 
 
 def test_wilson_equals_the_textbook_values() -> None:
@@ -49,7 +49,6 @@ def test_nothing_has_no_estimate() -> None:
             call()
     with pytest.raises(ValueError):
         estimate([1.5])
-    assert Estimate(0.0, 0.0, 0.2, 5).n == 5
 
 
 def test_one_draw_each_is_the_plain_estimate() -> None:
