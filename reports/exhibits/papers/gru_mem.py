@@ -144,12 +144,14 @@ def _memory(material: Material) -> Drawn | None:
     sizes: dict[str, list[list[float]]] = {}
     limits: dict[str, int] = {}
     for one in found:
-        if one.cell.length == length:
+        if one.cell.length == length and (grown := _sizes(one)):  # an export has no turns
             label = style[one.series].label
-            sizes.setdefault(label, []).append(_sizes(one))
+            sizes.setdefault(label, []).append(grown)
             methods = material.run.model(one.cell.model).get("methods") or {}
             limit = (methods.get(one.cell.method) or {}).get("reply_tokens")
             limits |= {label: int(limit)} if limit else {}
+    if not sizes:
+        return None
     ordered = {look.label: sizes[look.label] for look in style.values() if look.label in sizes}
     below = [
         f"{', '.join(sorted({one.cell.task for one in found}))} at {length:,} tokens. Lines: mean "
