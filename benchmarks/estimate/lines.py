@@ -25,20 +25,12 @@ def estimated(
     concurrency: int | None = None,
     reply_tokens: int | None = None,
     looked_at_tokens: int = LOOKED_AT_TOKENS,
-) -> Iterator[str]:
-    """The lines that say what a plan will take, less what the run's folder holds of it."""
+) -> tuple[list[ModelEstimate], list[str]]:
+    """What a plan will take by model, less what the run's folder holds of it, and the lines that
+    say so."""
     sheet, done = find_gpu(gpu), done_in(run_dir)
     counted = count_work(plan, reply_tokens=reply_tokens, looked_at_tokens=looked_at_tokens)
     found = estimate(plan, counted, done=done, gpu=sheet, concurrency=concurrency)
-    return plan_lines(plan, found, done, sheet)
-
-
-def with_lines(
-    plan: Plan, run_dir: Path, *, concurrency: int | None = None
-) -> tuple[list[ModelEstimate], list[str]]:
-    """The estimates of a plan by model, and the lines that say them."""
-    sheet, done = find_gpu(DEFAULT_GPU), done_in(run_dir)
-    found = estimate(plan, count_work(plan), done=done, gpu=sheet, concurrency=concurrency)
     return found, list(plan_lines(plan, found, done, sheet))
 
 

@@ -46,7 +46,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     from benchmarks.doctor.doctor import told
     from benchmarks.doctor.findings import Finding, refused
     from benchmarks.doctor.here import look_around
-    from benchmarks.estimate.lines import with_lines
+    from benchmarks.estimate.lines import estimated
 
     try:
         plan, run_dir = plan_of(arguments, dry=True)
@@ -57,7 +57,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         if model.tokenizer.has_chat_template:
             shown = model.tokenizer.chat_text([Message("user", "Hello")])
             print(f"template of {name}: {shown!r}")
-    estimates, _ = with_lines(plan, run_dir, concurrency=arguments.concurrency)
+    estimates, _ = estimated(plan, run_dir, concurrency=arguments.concurrency)
     found = look_around(visit_of(arguments, plan, run_dir, estimates))
     found += _asked(arguments, plan, run_dir, estimates)
     for line in told(found, plan.accepted):

@@ -103,10 +103,10 @@ def add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def plan(arguments: argparse.Namespace) -> int:
     """run.py plan"""
     from benchmarks.estimate.dry_run import LOOKED_AT_TOKENS
-    from benchmarks.estimate.lines import cost_line, estimated, with_lines
+    from benchmarks.estimate.lines import cost_line, estimated
 
     made, run_dir = plan_of(arguments, dry=True)
-    lines = estimated(
+    estimates, lines = estimated(
         made,
         run_dir,
         gpu=arguments.gpu,
@@ -118,7 +118,7 @@ def plan(arguments: argparse.Namespace) -> int:
         print(line)
     if arguments.prices is not None:
         options = server_options(arguments, made)
-        print(cost_line(made, with_lines(made, run_dir)[0], options.prices))
+        print(cost_line(made, estimates, options.prices))
     return DONE
 
 

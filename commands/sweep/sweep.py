@@ -57,12 +57,13 @@ def sweep(arguments: argparse.Namespace) -> int:
     from benchmarks.doctor.findings import refuse
     from benchmarks.doctor.here import look_around
     from benchmarks.doctor.probes import said_first
-    from benchmarks.estimate.lines import cost_line, with_lines
+    from benchmarks.estimate.lines import cost_line, estimated
     from benchmarks.servers import limits_of, server_for
     from benchmarks.sweep import sweep as run_sweep
 
     plan, run_dir = plan_of(arguments)
-    estimates, lines = with_lines(plan, run_dir, concurrency=arguments.concurrency)
+    options = server_options(arguments, plan)
+    estimates, lines = estimated(plan, run_dir, concurrency=arguments.concurrency)
     for line in lines:
         print(line, file=sys.stderr)
     found = look_around(visit_of(arguments, plan, run_dir, estimates))
@@ -70,7 +71,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     for line in told(found, plan.accepted):
         print(line, file=sys.stderr)
     longest = longest_turns(plan, estimates)
-    options = replace(server_options(arguments, plan), longest_turns=longest)
+    options = replace(options, longest_turns=longest)
     if options.prices:
         print(cost_line(plan, estimates, options.prices), file=sys.stderr)
     if arguments.endpoint:

@@ -14,7 +14,7 @@ import run
 from benchmarks.doctor import here
 from benchmarks.doctor.findings import Finding
 from benchmarks.doctor.here import Visit, look_around
-from benchmarks.estimate.lines import with_lines
+from benchmarks.estimate.lines import estimated
 from benchmarks.plan import Overrides, Plan, make_plan
 from benchmarks.suite import load_suite
 from core.files import file_hash
@@ -28,7 +28,7 @@ def plan_of(data: Path | None = None, **given: object) -> Plan:
 
 
 def found(plan: Plan, run_dir: Path) -> list[Finding]:
-    return look_around(Visit(plan, run_dir, with_lines(plan, run_dir)[0]))
+    return look_around(Visit(plan, run_dir, estimated(plan, run_dir)[0]))
 
 
 def test_a_good_plan_gets_no_word(tmp_path: Path) -> None:
