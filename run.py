@@ -10,10 +10,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from commands.ask import add_ask
 from commands.data import add_data
 from commands.exhibit import add_exhibit
 from commands.export import add_export
-from commands.flags import DONE, INCOMPLETE, WRONG_USE, Parser, examples
+from commands.flags import DONE, INCOMPLETE, WRONG_USE, Parser, examples, version
 from commands.models import add_models
 from commands.report import add_report
 from commands.samples import add_samples
@@ -77,9 +78,11 @@ def _parser() -> argparse.ArgumentParser:
         )
         + "\n\nTab completes commands, flags and names after `activate-global-python-argcomplete`.",
     )
+    parser.add_argument("--version", action="version", version=f"longmem-bench {version()}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     groups = (
+        add_ask,
         add_sweep,
         add_plan,
         add_doctor,

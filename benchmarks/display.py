@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
@@ -20,6 +21,8 @@ LINE_EVERY_S = 15.0
 BAR_COLUMNS = 40
 LONGEST_FAILURE = 400
 """Characters of a failure's text in a line; the ledger and the report have all of it."""
+
+Heard = Callable[[Turn], str]
 
 
 @dataclass(slots=True)
@@ -42,12 +45,14 @@ class Counts:
 
 class SweepDisplay:
     """A context manager; `model` is told of each as it begins, `turn` and `sample` of each as
-    it ends. `health` asks the server how its replicas are. Colours and the bar are a terminal's."""
+    it ends. `health` asks the server how its replicas are; `heard` is told each turn, and what it
+    says of it, if anything, is shown. Colours and the bar are a terminal's."""
 
     def __init__(self, counts: Counts, console: Console | None = None) -> None:
         self.counts = counts
         self.health: Health = dict
         self.last_failure: str | None = None
+        self.heard: Heard = lambda turn: ""
         self._console = console or Console(stderr=True)
         self._moves = self._console.is_terminal and not self._console.is_dumb_terminal
         self._screen = Live(
@@ -98,6 +103,8 @@ class SweepDisplay:
         self.counts.tokens += turn.prompt_tokens + turn.completion_tokens
         self.counts.usd += turn.usd
         self._line_now_and_then()
+        if text := self.heard(turn):
+            self.tell(text)
 
     def sample(self, work: float, failure: Failure | None, *, cell_done: bool) -> None:
         """A sample ended."""

@@ -17,7 +17,7 @@ from benchmarks.store import Cell
 from benchmarks.suite import Suite
 from core.errors import SettingsChanged, UsageError
 from core.files import file_hash
-from core.methods import method_settings
+from core.methods import catalogue_settings, method_settings
 from core.names import base_of, checked, not_known
 from core.outside import file_of, is_outside
 from core.tokens import Tokenizer
@@ -107,8 +107,14 @@ class Plan:
         return tuple(accepted) if isinstance(accepted, Mapping) else ()
 
 
-def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
-    """Resolves and checks everything before the first request is sent.
+def make_plan(
+    suite: Suite,
+    overrides: Overrides,
+    data: Path | None,
+    given: Mapping[str, Task] | None = None,
+) -> Plan:
+    """Resolves and checks everything before the first request is sent. `given`: tasks that the
+    suite names and that no registry has.
 
     Raises:
         UsageError: an unknown name or setting, or a cell that cannot be made.
@@ -123,18 +129,22 @@ def make_plan(suite: Suite, overrides: Overrides, data: Path | None) -> Plan:
         if name not in METHODS and not is_outside(name):
             raise UsageError(f"suite {suite.name}: method_settings of {not_known(name, METHODS)}")
     cells = cells_of(suite, overrides.choice)
+
+    def task_of(name: str) -> Task:
+        return (given or {}).get(name) or find_task(name)
+
     for task in {cell.task for cell in cells}:
-        find_task(task)
+        task_of(task)
     models = _model_plans(cells, suite, overrides, seed)
     _check_draws(cells, models)
     corpora = Corpora(data)
 
     def make(cell: Cell) -> object:
         materials = Materials(models[cell.model].tokenizer, corpora)
-        return find_task(cell.task).sample(Coordinates(0, cell.length, seed), materials)
+        return task_of(cell.task).sample(Coordinates(0, cell.length, seed), materials)
 
     cells, instead = with_data_at_hand(cells, suite.otherwise, make)
-    tasks = {name: find_task(name) for name in sorted({cell.task for cell in cells})}
+    tasks = {name: task_of(name) for name in sorted({cell.task for cell in cells})}
     questions = _try_each(cells, tasks, models, seed, corpora)
     plan = Plan(suite.name, seed, cells, tasks, models, corpora, {}, instead, questions)
     if overrides.endpoint is None and not overrides.dry:
@@ -236,7 +246,7 @@ def _model_plans(
             method: method_settings(
                 find_method(method),
                 method,
-                entry.methods.get(base_of(method), {}) if entry else {},
+                catalogue_settings(find_method(method), method, entry.methods if entry else {}),
                 suite.method_settings.get(base_of(method), {}),
             )
             for method in named
@@ -244,6 +254,16 @@ def _model_plans(
         sampling = _sampling(name, entry, suite, seed)
         plans[name] = ModelPlan(name, base, entry, tokenizers[base], sampling, settings)
     return plans
+
+
+def tokenizer_of(model: str, overrides: Overrides) -> Tokenizer:
+    """The tokenizer of a model as a plan with these flags has it.
+
+    Raises:
+        UsageError: there is no such model, or no tokenizer of it.
+    """
+    base = model_name(model).base
+    return _tokenizer(base, _entry(base, overrides, load_catalogue(overrides.catalogue)), overrides)
 
 
 def _entry(

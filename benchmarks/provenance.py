@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -23,6 +24,7 @@ PACKAGES = (
     "tokenizers",
     "numpy",
     "wonderwords",
+    "bm25s",
 )
 
 
@@ -41,6 +43,12 @@ def provenance(command: list[str]) -> dict[str, Json]:
     }
 
 
+def project_version() -> str:
+    """The version of this project, whose one place is pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["version"])
+
+
 def weights_hash(folder: Path) -> str | None:
     """One SHA-256 over the weights of a local checkpoint, None where there are none."""
     files = sorted(folder.glob("*.safetensors"))
@@ -50,7 +58,10 @@ def weights_hash(folder: Path) -> str | None:
 
 
 def _versions() -> dict[str, Json]:
-    found: dict[str, Json] = {"python": platform.python_version()}
+    found: dict[str, Json] = {
+        "longmem-bench": project_version(),
+        "python": platform.python_version(),
+    }
     for package in PACKAGES:
         try:
             found[package] = version(package)

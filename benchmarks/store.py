@@ -71,7 +71,8 @@ SAMPLE_ROWS = """
 SELECT cell.id AS cell, sample.sample_id AS id, task, length, method, model,
        sample.idx AS "index", sample.draw, question, golds, sample.reply, prediction,
        status, error_kind, error, truncated_tokens, counts, meta, evidence,
-       COUNT(turn.turn) AS turns, COALESCE(SUM(turn.tag = 'memory'), 0) AS memory_turns,
+       COUNT(turn.turn) AS turns,
+       COALESCE(SUM(turn.tag IN ('memory', 'notes')), 0) AS memory_turns,
        COALESCE(SUM(turn.prompt_tokens), 0) AS prompt_tokens,
        COALESCE(SUM(turn.completion_tokens), 0) AS completion_tokens,
        COALESCE(SUM(turn.seconds), 0.0) AS seconds,
@@ -170,7 +171,9 @@ class Store:
                 "give another --out."
             ) from error
         path = run_dir / STORE_NAME
-        store = cls(sqlite3.connect(path, isolation_level=None), path, lock)
+        # One thread at a time writes, but in a notebook not the one that opened (`run_async`).
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        store = cls(connection, path, lock)
         try:
             store._prepare()
         except BaseException:

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Protocol
 
 from benchmarks.admission import Admission
-from benchmarks.display import Counts, SweepDisplay
+from benchmarks.display import Counts, Heard, SweepDisplay
 from benchmarks.doctor.findings import accepted_settings
 from benchmarks.ledger import LedgerRow, ledger
 from benchmarks.methods import make_method
@@ -29,7 +29,7 @@ from benchmarks.watch.state import Health, StateFile, network_warning
 from core.context import Context
 from core.errors import HarnessError, ServerDied, UsageError
 from core.evidence import Placed, placed
-from core.rollout import failed, rollout
+from core.rollout import failed, rollout, run_async
 from core.types import Answer, Failure, Method, Problem, Sample
 from serving.client import Client
 from serving.limits.budget import Budget
@@ -108,6 +108,7 @@ def sweep(
     *,
     metrics_port: int | None = None,
     budget: Budget | None = None,
+    heard: Heard | None = None,
 ) -> list[LedgerRow]:
     """Runs what is owed, and returns the ledger of the whole run.
 
@@ -116,6 +117,7 @@ def sweep(
     again at the end. A model whose server does not start, or dies for good, costs its own cells,
     which stay owed. Its state is written to the run's folder, and told as metrics on a port of
     loopback where one is given (benchmarks/watch). A budget goes on from what the run has cost.
+    `heard` is told each turn that a server answered; what it says is shown.
 
     Raises:
         SettingsChanged: the folder holds a run with other settings.
@@ -136,6 +138,7 @@ def sweep(
             budget.go_on(store.spent_usd(), store.keep_spent)
         jobs = {name: _owed(plan, name, store) for name in plan.models}
         display = SweepDisplay(_counts(plan, store, jobs))
+        display.heard = heard or display.heard
         with (
             display,
             StateFile(run_dir, display.state),
@@ -154,7 +157,7 @@ def sweep(
                     work[run.model.served_as] += round(run.work)
                 with server(work) as serving:
                     display.health = serving.health
-                    asyncio.run(_side_by_side(runs, serving.answers, display))
+                    run_async(_side_by_side(runs, serving.answers, display))
         return ledger(store)
 
 

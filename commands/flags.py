@@ -138,6 +138,13 @@ def _cell(value: Json) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
+def version() -> str:
+    """The version of this project."""
+    from benchmarks.provenance import project_version
+
+    return project_version()
+
+
 def at_least(least: int) -> Callable[[str], int]:
     """The type of a flag that takes a whole number of at least `least`."""
 

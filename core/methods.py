@@ -9,6 +9,8 @@ fields are the settings that a suite, a model's entry in the catalogue or a name
     colours      of its lines, as #rrggbb; the reports choose where it has none
     is_agent     False for what agents are compared with
     prompts      its fixed texts; a run is not gone on with after one changed
+    budgets_of   the method whose settings a model's entry in the catalogue holds for it as well,
+                 as far as it has them: a baseline is given the budgets of what it stands beside
     most_tokens  a method, `(question) -> int`: what its largest turn takes of the model's window,
                  the prompt as the chat template renders it and the reply
 """
@@ -18,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any, get_type_hints
 
 from core.errors import UsageError
@@ -80,6 +82,16 @@ def method_settings(method: type, name: str, *layers: Mapping[str, Any]) -> dict
         if key.endswith("_tokens") and isinstance(value, int) and value < 1:
             raise UsageError(f"method {name}: {key} is {value}, expected at least 1")
     return settings
+
+
+def catalogue_settings(
+    method: type, name: str, entries: Mapping[str, Mapping[str, Json]]
+) -> dict[str, Json]:
+    """What a model's entry in the catalogue, by method, says for one: those of the settings of
+    `budgets_of` that it has, and on top what is said of it by its own name."""
+    alike = entries.get(str(getattr(method, "budgets_of", "")), {})
+    own = {field.name for field in fields(settings_type(method))}
+    return {k: v for k, v in alike.items() if k in own} | {**entries.get(base_of(name), {})}
 
 
 def prompts_hash(method: type) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -69,3 +71,29 @@ async def in_thread(items: Iterator[T]) -> AsyncIterator[T]:
     done = object()
     while (item := await asyncio.to_thread(next, items, done)) is not done:
         yield item  # type: ignore[misc]
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run`, also where an event loop is running already, as in a notebook: there the
+    work has a loop in a thread of its own, and the caller waits for it. Ctrl-C cancels the work,
+    and is raised when it has ended."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    task: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+
+    async def told() -> T:
+        task.set_result((asyncio.get_running_loop(), asyncio.current_task()))  # type: ignore[arg-type]
+        return await work
+
+    with ThreadPoolExecutor(1) as thread:
+        result = thread.submit(asyncio.run, told())
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            loop, running = task.result()
+            with suppress(RuntimeError):  # the loop has ended by itself
+                loop.call_soon_threadsafe(running.cancel)
+            wait([result])
+            raise

@@ -45,8 +45,7 @@ from benchmarks.methods import find_method
 from benchmarks.store import Cell
 from benchmarks.suite import load_suite
 from core.arithmetic.shapes import SHAPES, Shape, square_flops
-from core.methods import method_settings
-from core.names import base_of
+from core.methods import catalogue_settings, method_settings
 from serving.catalogue import ModelEntry, find_model, model_name
 
 GPUS_A_NODE = 8
@@ -227,7 +226,8 @@ def least_s(work: Work, replicas: int) -> float:
 def chain_of(cell: Cell, entry: ModelEntry, reply_share: float) -> Chain:
     """One sample of a cell by the budgets of its method."""
     method = find_method(cell.method)
-    settings = method_settings(method, cell.method, entry.methods.get(base_of(cell.method), {}))
+    layer = catalogue_settings(method, cell.method, entry.methods)
+    settings = method_settings(method, cell.method, layer)
     if (most := settings.get("input_tokens")) is not None:
         prompt = min(cell.length, int(str(most)))
         return Chain(cell.id, 1, prompt, reply_share * int(str(settings["output_tokens"])))

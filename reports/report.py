@@ -117,7 +117,7 @@ def _figures(run: RunData) -> list[Rendered]:
     """The figures that the run has something for. Tasks at several depths have their own; what
     a sample costs is shown of them where there is nothing else."""
     rest = run.beside_depths()
-    kinds = [accuracy_figure, heatmap_figure] if rest.cells else []
+    kinds = [accuracy_figure, heatmap_figure] if rest.panels else []
     drawn = [
         *(kind(rest, profile) for kind in kinds for profile in PROFILES),
         *(depth_figure(run, profile) for profile in PROFILES),
@@ -146,4 +146,6 @@ def _tables(
         for name, frame in frames.items()
         if len(frame)
     }
+    if not run.scored_tasks:
+        return tables
     return tables | {"accuracy.md": markdown(run), "accuracy.tex": latex(run)}

@@ -81,9 +81,22 @@ class GoldScorer:
 ANY, ALL, SUMMARY = GoldScorer("any"), GoldScorer("all"), GoldScorer("summary")
 
 
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """The scorer of a task without golds: no metric, no score, and no part in any denominator."""
+
+    metric: str = ""
+
+    def __call__(self, answer: Answer, sample: Sample) -> Scores:
+        return {}
+
+
+UNSCORED = Unscored()
+
+
 def primary_metric(scorer: Scorer) -> str:
     """The metric that ledgers, reports and training take for the score of a sample: what the
-    scorer names as its `metric`, `sub_em` where it names none."""
+    scorer names as its `metric`, `sub_em` where it names none; empty where nothing is scored."""
     return str(getattr(scorer, "metric", SUB_EM))
 
 
@@ -97,6 +110,8 @@ async def scored(scorer: Scorer, answer: Answer, sample: Sample) -> Scores:
     given = scorer(answer, sample)
     found = await given if inspect.isawaitable(given) else given
     metric = primary_metric(scorer)
+    if not metric:
+        return {}
     whole = {profile: found.get(profile) or found.get("strict") or {} for profile in PROFILES}
     scores = {**whole, **found}
     for profile, metrics in scores.items():

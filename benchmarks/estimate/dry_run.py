@@ -10,7 +10,6 @@ Cells that differ in the model's weights only are counted once; of long cells, o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +19,7 @@ from benchmarks.plan import Plan
 from benchmarks.store import Cell
 from core.errors import HarnessError
 from core.names import base_of
-from core.rollout import rollout, told
+from core.rollout import rollout, run_async, told
 from core.tokens import Tokenizer
 from core.types import Message, TokenSpan, Turn
 from tasks.task import Coordinates, Materials
@@ -130,7 +129,7 @@ def count_work(
             tuple(sorted((name, str(value)) for name, value in settings.items())),
         )
         if key not in known:
-            known[key] = asyncio.run(_counted(plan, cell, wanted, reply_tokens)), wanted
+            known[key] = run_async(_counted(plan, cell, wanted, reply_tokens)), wanted
         found.append(CellWork(cell, *known[key]))
     return found
 

@@ -38,6 +38,13 @@ def add_sweep_flags(add: argparse.ArgumentParser) -> None:
     )
     completes(suite, suites_there_are)
     _add_choice(add.add_argument_group("what to run, where not as the suite says"))
+    run = add_server(add)
+    run.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
+    run.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
+
+
+def add_server(add: argparse.ArgumentParser) -> Flags:
+    """Adds the flags that say where to ask, and how; returns their last group, "the run"."""
     _add_endpoint(add.add_argument_group("an endpoint, in place of a pool"))
     _add_limits(add.add_argument_group("what an endpoint allows"))
     add_pool(add.add_argument_group("the pool"))
@@ -66,8 +73,7 @@ def add_sweep_flags(add: argparse.ArgumentParser) -> None:
         help="take what a check of `run.py doctor` refuses as it is; kept in the run and named in "
         "its reports. May be given again",
     )
-    run.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")
-    run.add_argument("--out", type=Path, metavar="RUN_DIR", help="default: results/SUITE")
+    return run
 
 
 def _add_choice(add: Flags) -> None:
@@ -90,6 +96,11 @@ def _add_choice(add: Flags) -> None:
     add.add_argument("--samples", type=at_least(1), metavar="N", help="samples of every cell")
     add.add_argument("--draws", type=at_least(1), metavar="N", help="answers of every sample")
     add.add_argument("--seed", type=int, metavar="S", help="of the data and of the sampling")
+    add_weights(add)
+
+
+def add_weights(add: Flags) -> None:
+    """Flags that say whose tokenizer, whose weights, and which catalogue."""
     add.add_argument("--tokenizer", metavar="DIR", help="folder with tokenizer.json")
     add.add_argument(
         "--checkpoint",

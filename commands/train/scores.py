@@ -47,8 +47,7 @@ def add_scores(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def scores(arguments: argparse.Namespace) -> int:
     """run.py train scores"""
     from benchmarks.methods import find_method, make_method
-    from core.methods import method_settings
-    from core.names import base_of
+    from core.methods import catalogue_settings, method_settings
     from core.types import Sampling
     from serving.catalogue import find_model
     from training.rl.run import checkpoint_folder
@@ -56,10 +55,11 @@ def scores(arguments: argparse.Namespace) -> int:
 
     entry = find_model(arguments.model)
     folder = checkpoint_folder(str(arguments.checkpoint or arguments.model))
-    settings = {
-        name: method_settings(find_method(name), name, entry.methods.get(base_of(name), {}))
-        for name in arguments.methods
-    }
+    settings = {}
+    for name in arguments.methods:
+        method = find_method(name)
+        layer = catalogue_settings(method, name, entry.methods)
+        settings[name] = method_settings(method, name, layer)
     cells = [
         ScoreRequest(task, method, length, arguments.samples)
         for method in arguments.methods

@@ -182,13 +182,16 @@ def diagnose(row: Mapping[str, Any], turns: Sequence[Turn], metric: str = SUB_EM
 
 
 def is_failure(row: Mapping[str, Any], metric: str = SUB_EM) -> bool:
-    """Whether a finished sample's strict score is under 1, or it ended in an error.
+    """Whether a finished sample's strict score is under 1, or it ended in an error. What has no
+    metric has no golds either, and fails by an error only.
 
     Raises:
         StoreError: it ended well and has no score.
     """
     if row["status"] != "ok":
         return True
+    if not metric:
+        return False
     score = row["scores"].get("strict", {}).get(metric)
     if score is None:
         raise StoreError(

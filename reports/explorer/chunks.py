@@ -16,8 +16,10 @@ from core.errors import HarnessError
 from core.tokens import Tokenizer
 from core.types import TokenSpan
 from tasks.corpora.read import Corpora
+from tasks.documents.kept import TEXT_FOLDER, load
+from tasks.documents.task import NAME, OwnDocuments
 from tasks.registry import find_task
-from tasks.task import Coordinates, Materials
+from tasks.task import Coordinates, Materials, Task
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,11 +67,13 @@ class Haystack:
 @dataclass(slots=True)
 class Remaker:
     """Makes the contexts of one run again. `data`: the folder of the corpora; without one, the
-    `--data` of the run's own command."""
+    `--data` of the run's own command. `run`: the run's folder, which keeps the documents that
+    `run.py ask` was given."""
 
     settings: Mapping[str, Any]
     sessions: Sequence[Mapping[str, Any]]
     data: Path | None = None
+    run: Path | None = None
     _tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
     _corpora: Corpora | None = None
 
@@ -85,7 +89,10 @@ class Remaker:
             self._corpora = Corpora(Path(given) if given else None)
         at = Coordinates(row["index"], cell.length, int(self.settings.get("seed") or 0))
         try:
-            sample = find_task(cell.task).sample(at, Materials(tokenizer, self._corpora))
+            task = find_task(cell.task) if cell.task != NAME else self._documents(row["question"])
+            sample = task.sample(at, Materials(tokenizer, self._corpora))
+        except GoneError:
+            raise
         except HarnessError as error:
             raise GoneError(f"{error} A data folder is given with --data.") from error
         except Exception as error:  # a task from outside may raise anything
@@ -99,6 +106,11 @@ class Remaker:
         ids = [one for block in context.tokens(tokenizer) for one in block]
         evidence = [TokenSpan(*piece["tokens"]) for piece in row["evidence"]]
         return Haystack(ids, tokenizer, evidence)
+
+    def _documents(self, question: str) -> Task:
+        if self.run is None or not self.run.is_dir():
+            raise GoneError("The documents stayed with the run; this file holds its samples only.")
+        return OwnDocuments(load(self.run / TEXT_FOLDER), question)
 
     def _tokenizer(self, model: str) -> Tokenizer:
         """The model's own, found where the run had it and known by its fingerprint."""

@@ -96,8 +96,8 @@ def _in_turns(groups: dict[int, list[int]]) -> Iterator[tuple[int, int]]:
 def remakers_of(runs: Runs, data: Path | None) -> list[Remaker]:
     """What makes contexts again, for each of the runs."""
     return [
-        Remaker(settings, sessions, data)
-        for settings, sessions in zip(runs.each, runs.sessions, strict=True)
+        Remaker(settings, sessions, data, run)
+        for settings, sessions, run in zip(runs.each, runs.sessions, runs.paths, strict=True)
     ]
 
 

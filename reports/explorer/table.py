@@ -162,7 +162,7 @@ class Table:
         return {
             "of": self._sample(row),
             "index": rollout_of(row, self.runs.places[number].cell),
-            **{p: round(value or 0.0, 4) if ended else 0 for p, value in scores.items()},
+            **{p: _score(value, ended) if metric else None for p, value in scores.items()},
             "cause": str(diagnosis.cause or ""),
             "lost": diagnosis.turn,
             **{name: row[name] for name in COUNTED},
@@ -178,6 +178,10 @@ class Table:
             golds = [str(gold)[:LONGEST_ANSWER] for gold in row["golds"]]
             self._samples.append([row["question"][:LONGEST_QUESTION], golds])
         return self._numbers[row["id"]]
+
+
+def _score(value: float | None, ended: bool) -> float:
+    return round(value or 0.0, 4) if ended else 0
 
 
 def packed(value: object) -> str:

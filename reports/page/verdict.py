@@ -22,8 +22,11 @@ def verdict(run: RunData, profile: str = "strict") -> str:
     With only one of the two kinds, its best series.
 
     Averages over all tasks are used where there are any, else the first task with numbers;
-    a task at one depth of several only where there is no other.
+    a task at one depth of several only where there is no other. Where no task has golds, there
+    is nothing to say of how right the answers are.
     """
+    if not run.scored_tasks:
+        return "No sample of this run has a gold answer: nothing is scored."
     mapped = run.depth_tasks
     for task in sorted(run.panels, key=lambda task: task in mapped):
         found = {s: {p.length: p for p in run.line(task, s, profile)} for s in run.all_series}

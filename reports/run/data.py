@@ -46,6 +46,7 @@ class CellStats:
     `by_sample` is {profile: {sample id: primary score, the mean of its draws}} of the same,
     `clusters` which of them share a document or a question (reports/statistics/clusters.py),
     empty if none do.
+    `metric` is empty where the task has no golds: such a cell has none of the three.
     `counts` are means of what the method itself counts (chunks read, turns not parsed), over
     the samples that ended well.
     """
@@ -95,8 +96,8 @@ class CellStats:
         return self.asked - self.finished
 
     def score(self, profile: str) -> Estimate | None:
-        """The primary metric's mean, None before the first sample has ended."""
-        return self.scores[profile][self.metric] if self.finished else None
+        """The primary metric's mean, None before the first sample has ended, or without golds."""
+        return self.scores[profile][self.metric] if self.scores else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,11 @@ class RunData:
         return list(dict.fromkeys(cell.task for cell in self.cells))
 
     @cached_property
+    def scored_tasks(self) -> list[str]:
+        """The tasks that have golds."""
+        return list(dict.fromkeys(cell.task for cell in self.cells if cell.metric))
+
+    @cached_property
     def depth_maps(self) -> Mapping[str, DepthMap]:
         """Base task -> its depths with their names in `tasks`, for tasks at several depths."""
         return depth_maps(self.tasks)
@@ -190,7 +196,8 @@ class RunData:
         which it has any. None where they are fewer than two. A task at several depths is no
         part of it: it would weigh as often as it has depths. Only where there is no other task
         is the mean one of depths."""
-        cells = self.beside_depths().cells or self.cells
+        scored = self.scored_tasks
+        cells = [c for c in self.beside_depths().cells or self.cells if c.task in scored]
         places = {(cell.series, cell.length) for cell in cells}
         by_task: dict[str, set[tuple[Series, int]]] = {}
         for cell in cells:
@@ -200,8 +207,9 @@ class RunData:
 
     @cached_property
     def panels(self) -> list[str | None]:
-        """What is shown one by one: the mean (None) if there is one, then the tasks."""
-        return [None, *self.tasks] if self.mean_tasks else [*self.tasks]
+        """What is shown one by one: the mean (None) if there is one, then the tasks that are
+        scored."""
+        return [None, *self.scored_tasks] if self.mean_tasks else [*self.scored_tasks]
 
     def task_label(self, task: str | None) -> str:
         """What a panel or a row is called."""

@@ -89,7 +89,7 @@ class _Found:
         """Takes in the samples of a cell that have ended."""
         self.cells.append(_cell(cell, rows, metric))
         self.ended[key] = {row["index"]: row["id"] for row in rows if row["draw"] == 0}
-        self.differing += _differing(rows, metric)
+        self.differing += _differing(rows, metric) if metric else []
         for row in rows:
             if row["status"] != "ok":
                 self.errors[row["error_kind"]] += 1
@@ -147,11 +147,11 @@ def _cell(cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str) -> CellSta
         cut_turns=counted.cut_turns if known else None,
         unparsed=counted.unparsed,
         metric=metric,
-        scores=_scores(rows, metric, clusters) if rows else {},
+        scores=_scores(rows, metric, clusters) if rows and metric else {},
         by_sample={
             profile: {
                 sample: math.fsum(drawn) / len(drawn)
-                for sample, drawn in _by_sample(rows, profile, metric).items()
+                for sample, drawn in _by_sample(rows if metric else [], profile, metric).items()
             }
             for profile in PROFILES
         },

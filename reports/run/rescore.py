@@ -83,7 +83,8 @@ def _rescore_export(path: Path) -> Rescored:
 
 async def _changes(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[Key, Scores], Rescored]:
     """The scores that are not those stored, and the count of them."""
-    ended = [row for row in rows if row["status"] == "ok"]
+    # A sample without golds has no score to make again.
+    ended = [row for row in rows if row["status"] == "ok" and (row["golds"] or row["scores"])]
     new = await gathered(_score, ended)
     changed: dict[Key, Scores] = {}
     result = Rescored(samples=len(ended))

@@ -68,6 +68,23 @@ def accuracy_frame(run: RunData) -> pd.DataFrame:
     )
 
 
+def cell_frame(run: RunData) -> pd.DataFrame:
+    """One row a cell, for people: `strict` and `published` are the primary metric's means, shares
+    of 1, `_low` and `_high` their 95% intervals; then what became of its samples and what they
+    cost, as in `ledger_frame`. Scores are empty where nothing has ended, or nothing is scored."""
+    rows = []
+    for cell in run.cells:
+        row = _key(cell.task, cell.length, cell.series)
+        for profile in PROFILES:
+            score = cell.score(profile)
+            row[profile] = score.mean if score else None
+            row[f"{profile}_low"] = score.low if score else None
+            row[f"{profile}_high"] = score.high if score else None
+        rows.append(row)
+    counts = ledger_frame(run).drop(columns=["task", "length", "method", "model"])
+    return pd.concat([pd.DataFrame(rows), counts], axis=1)
+
+
 def ledger_frame(run: RunData) -> pd.DataFrame:
     """One row a cell: samples x draws = attempted + owed, attempted = ok + errors, one column an
     error kind; replies cut by the token budget; costs (tokens,

@@ -17,7 +17,7 @@ MOST_SIZES = 4
 
 def of_accuracy(run: RunData) -> str:
     """Beside the table of accuracies: two of its numbers, not paired."""
-    cells = [cell for cell in run.cells if cell.finished]
+    cells = [cell for cell in run.cells if cell.finished and cell.metric]
     single = {cell.independent for cell in cells}
     tasks = {*run.mean_tasks}
     means: defaultdict[tuple[object, int], int] = defaultdict(int)

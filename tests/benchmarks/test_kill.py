@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.store import Store
-from benchmarks.stored_chat import request_hash
 from core.tokens import Tokenizer
-from core.types import Message, Sampling
 from tests.conftest import ROOT
+from tests.reader import ReaderServer, reader
 
 SUITE = """
 summary = "killed"
@@ -43,64 +39,11 @@ lengths = [2048, 4096]
 samples = 4
 """
 
-VALUES = re.compile(r"is: \d{7}\.")
-
-
-class ReaderServer(ThreadingHTTPServer):
-    """OpenAI's chat completions, answered by a perfect reader; keeps a list of requests."""
-
-    daemon_threads = True
-    asked: list[str]
-    delay_s = 0.02
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: ReaderServer
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self._send({"data": [{"id": "reader"}]})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        text = body["messages"][0]["content"]
-        tag = "memory" if text.endswith("Updated memory:\n") else "answer"
-        sampling = Sampling(
-            body["temperature"], body["top_p"], body["top_k"], body["repetition_penalty"], 42
-        )
-        message = Message("user", text)
-        self.server.asked.append(request_hash([message], body["max_tokens"], tag, sampling))
-        time.sleep(self.server.delay_s)
-        numbers = " ".join(dict.fromkeys(VALUES.findall(text))) or "No previous memory"
-        reply = numbers if tag == "memory" else f"Therefore, the answer is {numbers}"
-        choice = {"message": {"role": "assistant", "content": reply}, "finish_reason": "stop"}
-        self._send({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 3}})
-
-    def _send(self, value: object) -> None:
-        data = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
 
 @pytest.fixture
-def server() -> Iterator[ReaderServer]:
-    server = ReaderServer(("127.0.0.1", 0), Handler)
-    server.asked = []
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
+def server(tokenizer: Tokenizer) -> Iterator[ReaderServer]:
+    with reader(tokenizer) as server:
+        yield server
 
 
 @pytest.fixture

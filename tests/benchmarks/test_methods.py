@@ -10,7 +10,7 @@ import pytest
 from agents.gru_mem import GruMem
 from benchmarks.methods import METHODS, described, find_method, make_method
 from core.errors import UsageError
-from core.methods import method_settings, prompts_hash, settings_type
+from core.methods import catalogue_settings, method_settings, prompts_hash, settings_type
 from core.tokens import Tokenizer
 from serving.catalogue import load_catalogue
 
@@ -95,3 +95,17 @@ def test_a_run_keeps_how_a_method_is_called_and_drawn() -> None:
 def test_another_prompt_is_another_hash() -> None:
     other = type("Other", (GruMem,), {"prompts": (*GruMem.prompts[:-1], "Say something else")})
     assert prompts_hash(other) != prompts_hash(GruMem)
+
+
+def test_a_baseline_is_given_the_budgets_of_what_it_stands_beside() -> None:
+    entries = load_catalogue()["pocket-long"].methods
+    for name in ("retrieval", "sliding_window"):
+        found = catalogue_settings(find_method(name), name, entries)
+        assert found == {"input_tokens": 3968, "output_tokens": 128}
+    found = catalogue_settings(find_method("map_reduce"), "map_reduce", entries)
+    assert found == {"chunk_tokens": 512, "reply_tokens": 128}
+    own = {**entries, "retrieval": {"input_tokens": 99}}
+    assert catalogue_settings(find_method("retrieval"), "retrieval@b=0.5", own) == {
+        "input_tokens": 99,
+        "output_tokens": 128,
+    }

@@ -30,8 +30,9 @@ export class Side {
     const { samples, row, sample } = this;
     const cause = samples.value("cause", row);
     const made = el("div", { className: "ending" });
-    const scores = ["strict", "published"].map((profile) => `${profile} ${samples.value(profile, row)}`);
-    made.append(el("span", { className: samples.failed(row) ? "pill wrong" : "pill fine" }, scores.join(", ")));
+    const scored = ["strict", "published"].filter((profile) => samples.value(profile, row) !== null);
+    const scores = scored.map((profile) => `${profile} ${samples.value(profile, row)}`);
+    if (scores.length) made.append(el("span", { className: samples.failed(row) ? "pill wrong" : "pill fine" }, scores.join(", ")));
     if (cause) made.append(el("span", { className: "pill wrong" }, samples.shown("cause", cause)), el("span", { className: "small" }, ` ${samples.data.causes[cause]?.[1] ?? ""}${sample?.guessed ? " (A guess, by the evidence's words.)" : ""} `));
     if (sample?.lost != null) made.append(button(`Turn ${sample.lost + 1}, where it was lost`, () => this.loss(), { className: "jump" }));
     if (sample?.error) made.append(el("div", { className: "wrong" }, longText(sample.error)));

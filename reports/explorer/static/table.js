@@ -75,8 +75,10 @@ export class Samples {
     return { question, golds };
   }
 
+  /** Whether it is scored, and not wholly right. Without golds there is no score: null. */
   failed(row) {
-    return this.columns.strict[row] < 1;
+    const score = this.columns.strict[row];
+    return score !== null && score < 1;
   }
 
   names(name) {
@@ -104,7 +106,7 @@ export class Samples {
     if (name === "text") return this.holds(wanted.toLowerCase());
     if (name === "strict" || name === "published") {
       const values = this.columns[name] ?? [];
-      if (wanted === "failed") return (row) => values[row] < 1;
+      if (wanted === "failed") return (row) => values[row] !== null && values[row] < 1;
       return wanted === "right" ? (row) => values[row] === 1 : (row) => values[row] > 0 && values[row] < 1;
     }
     if (name === "cause") return (row) => this.columns.cause[row] === wanted;
