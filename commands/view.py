@@ -7,7 +7,7 @@ from pathlib import Path
 
 from commands.flags import DONE, at_least, examples
 
-TUNNEL = """from another host: ssh -L {port}:127.0.0.1:{port} THIS_HOST, then open
+TUNNEL = """From another host: ssh -L {port}:127.0.0.1:{port} THIS_HOST, then open
 http://127.0.0.1:{port}/ there. The server answers on this machine's loopback interface only."""
 
 

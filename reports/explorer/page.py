@@ -61,9 +61,9 @@ def explorer_of(
     remakers = remakers_of(runs, data)
     for number, indices in _chosen(table, turns).items():
         place = runs.places[number]
-        for _, one in runs.explored({number}):
-            index = rollout_of(one.row, place.cell)
-            if one.turns and index in indices:  # an export has none
+        for _, one in runs.explored({number}, indices):
+            if one.turns:  # an export has none
+                index = rollout_of(one.row, place.cell)
                 sample = sample_turns(one, place, remakers[place.run], EMBEDDED_CHARS)
                 blocks[f"turns-{number}-{index}"] = packed(sample)
     return Explorer(style(), script(), blocks)

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 from core.errors import HarnessError, UsageError
 from reports.explorer.chunks import Remaker
 from reports.explorer.page import live_page, remakers_of
-from reports.explorer.table import Runs, Table, rollout_of
+from reports.explorer.table import Runs, Table
 from reports.explorer.turns import sample_turns
 from reports.run.exported import run_name
 
@@ -79,11 +79,10 @@ class Viewer:
         if not 0 <= number < len(self.runs.places):
             raise NotFoundError(f"cell {number}")
         with self._lock:
-            for _, one in self.runs.explored({number}):
+            for _, one in self.runs.explored({number}, {index}):
                 place = self.runs.places[number]
-                if rollout_of(one.row, place.cell) == index:
-                    found = sample_turns(one, place, self.remakers[place.run])
-                    return "application/json", json.dumps(found, allow_nan=False)
+                found = sample_turns(one, place, self.remakers[place.run])
+                return "application/json", json.dumps(found, allow_nan=False)
         raise NotFoundError(f"sample {index} of cell {number}")
 
     def report_page(self, query: Mapping[str, str]) -> tuple[str, str]:

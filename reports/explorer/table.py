@@ -72,8 +72,11 @@ class Runs:
         self.settings = merged_settings(dict(zip(map(str, self.paths), each, strict=True)))
         self.metrics = primary_metrics(self.settings)
 
-    def explored(self, numbers: Collection[int]) -> Iterator[tuple[int, Explored]]:
-        """The finished samples of some cells, with the cells' numbers in `places`."""
+    def explored(
+        self, numbers: Collection[int], indices: Collection[int] | None = None
+    ) -> Iterator[tuple[int, Explored]]:
+        """The finished samples of some cells, or those with numbers in `indices` (see `rollout_of`), with the cells'
+        numbers in `places`."""
         for run, path in enumerate(self.paths):
             own = {p.cell.id: n for n, p in enumerate(self.places) if p.run == run}
             wanted = [cell for cell, number in own.items() if number in numbers]
@@ -83,7 +86,8 @@ class Runs:
                 cells = {key_of(cell): cell for cell in source.cells()}
                 for row in source.sample_rows(wanted if len(wanted) < len(own) else None):
                     cell = cells[row_key(row)]
-                    yield own[cell.id], self._explored(source, cell, row)
+                    if indices is None or rollout_of(row, cell) in indices:
+                        yield own[cell.id], self._explored(source, cell, row)
 
     def finished(self) -> list[tuple[int, int]]:
         """How many samples of each cell have ended, and how many of these well."""

@@ -207,6 +207,7 @@ async function poll() {
 async function start() {
   at("rows").replaceChildren(el("table", {}, el("caption", { className: "unseen" }, "Samples"), el("thead", {}, el("tr", {}, ...heads())), el("tbody")));
   list = new Rows(at("rows"), at("rows").querySelector("tbody"), line);
+  if (live) at("found").textContent = "Reading the store\u2026";
   if (live) await poll();
   else samples.merge(await unpacked("samples-data"));
   filters();

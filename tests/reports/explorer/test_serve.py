@@ -74,6 +74,14 @@ def test_nothing_can_be_written(port: int) -> None:
     assert get(port, "/", method="POST")[0] == 501
 
 
+def test_turns_of_a_report_are_all_failures_or_a_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["report", "results/x", "--turns", "some"])
+    assert "'some' is not all, failures or a number" in capsys.readouterr().err
+
+
 def test_a_sweep_that_holds_the_store_is_no_hindrance(port: int, swept: Path) -> None:
     with Store.write(swept):
         assert get(port, "/columns")[0] == 200
