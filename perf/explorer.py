@@ -187,9 +187,9 @@ def _written(out: Path, run_dir: Path, turns: Any) -> Path:
     environment = Environment(loader=FileSystemLoader(STATIC), autoescape=True)
     parts = [environment.get_template(name) for name in ("explorer.html", "explorer_end.html")]
     given = {"explorer": explorer, "script": Markup(script())}
-    body = "\n".join(part.render(**given) for part in parts)
+    table, rest = (part.render(**given) for part in parts)
     head = f"<!doctype html><meta charset=utf-8><style>{style()}</style>"
-    text = f"{head}<body id=explorer><main id=report>{body}"
+    text = f"{head}<body id=explorer><main id=report>{table}</main>{rest}"
     out.write_text(text, encoding="utf-8")
     return out
 

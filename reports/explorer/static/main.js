@@ -17,14 +17,16 @@ let list;
 // -- the table ------------------------------------------------------------------------------
 
 function heads() {
-  return COLUMNS.map(([name, text, kind]) => {
+  return COLUMNS.map(([name, text, kind, width]) => {
     const sort = button(text, () => {
       const { column, descending } = state.sorted;
       const bySize = kind === "number" || kind === "score";
       state.sorted = { column: name, descending: column === name ? !descending : bySize };
       update();
     });
-    return el("th", { scope: "col", "data-column": name, "aria-sort": "none", className: kind === "number" || kind === "score" ? "n" : "" }, sort);
+    const head = el("th", { scope: "col", "data-column": name, "aria-sort": "none", className: kind === "number" || kind === "score" ? "n" : "" }, sort);
+    head.style.width = `${width}px`;
+    return head;
   });
 }
 
@@ -52,6 +54,7 @@ function line(place) {
     const shown = kind === "text" || kind === "names" ? label(samples.shown(name, value), 60) : samples.shown(name, value);
     const made = el(column ? "td" : "th", column ? {} : { scope: "row" }, column ? shown : el("a", { href: link({ row }) }, shown));
     if (kind === "number" || kind === "score") made.className = "n";
+    if (kind === "names") made.title = samples.shown(name, value);
     if (name === "strict") made.className += samples.failed(row) ? " wrong" : " fine";
     return made;
   });

@@ -10,21 +10,22 @@ export async function unpacked(id) {
 }
 
 export const COLUMNS = [
-  // name, head, what it is; "names" are chosen from, "number" and "score" are sorted by size
-  ["task", "Task", "names"],
-  ["length", "Length", "names"],
-  ["method", "Method", "names"],
-  ["strict", "Strict", "score"],
-  ["cause", "Cause of failure", "names"],
-  ["model", "Model", "names"],
-  ["index", "#", "number"],
-  ["published", "Published", "score"],
-  ["answer", "Answer", "text"],
-  ["turns", "Turns", "number"],
-  ["prompt_tokens", "Tokens in", "number"],
-  ["completion_tokens", "Tokens out", "number"],
-  ["seconds", "Seconds", "number"],
-  ["cut_turns", "Cut", "number"],
+  // name, head, what it is, width in pixels; "names" are chosen from, "number" and "score" are
+  // sorted by size
+  ["task", "Task", "names", 170],
+  ["length", "Length", "names", 64],
+  ["method", "Method", "names", 140],
+  ["strict", "Strict", "score", 66],
+  ["cause", "Cause of failure", "names", 170],
+  ["model", "Model", "names", 140],
+  ["index", "#", "number", 44],
+  ["published", "Published", "score", 94],
+  ["answer", "Answer", "text", 260],
+  ["turns", "Turns", "number", 62],
+  ["prompt_tokens", "Tokens in", "number", 88],
+  ["completion_tokens", "Tokens out", "number", 92],
+  ["seconds", "Seconds", "number", 82],
+  ["cut_turns", "Cut", "number", 50],
 ];
 
 const CELL = ["task", "length", "method", "model"]; // as `cells` have them
