@@ -1,6 +1,7 @@
 """Every finished sample as a row of columns: what the explorer's table shows, without turns.
 
-    {name, live, methods, models, causes, cells: [[task, length, method, model, samples], ...],
+    {name, live, methods, models, causes, cells: [[task, length, method, model, samples, draws],
+     ...],
      samples: [[question, golds], ...],          different samples; methods share them
      blocks: {number of a cell: {of, index, strict, ...: one value a finished sample}}}
 
@@ -75,8 +76,8 @@ class Runs:
     def explored(
         self, numbers: Collection[int], indices: Collection[int] | None = None
     ) -> Iterator[tuple[int, Explored]]:
-        """The finished samples of some cells, or those with numbers in `indices` (see `rollout_of`), with the cells'
-        numbers in `places`."""
+        """The finished samples of some cells, or those of them that `indices` numbers (see
+        `rollout_of`), with the cells' numbers in `places`."""
         for run, path in enumerate(self.paths):
             own = {p.cell.id: n for n, p in enumerate(self.places) if p.run == run}
             wanted = [cell for cell, number in own.items() if number in numbers]
@@ -151,7 +152,7 @@ class Table:
             "methods": {c.method: look_of(c.method, methods).label for c in cells},
             "models": {c.model: model_label(c.model) for c in cells},
             "causes": {str(cause): [*words] for cause, words in MEANINGS.items()},
-            "cells": [[c.task, c.length, c.method, c.model, c.samples] for c in cells],
+            "cells": [c.row for c in cells],
             "samples": self._samples[samples:],
             "blocks": {n: b for n, b in self.blocks.items() if self._changed[n] > since},
         }

@@ -69,7 +69,7 @@ function update() {
     head.setAttribute("aria-sort", head.dataset.column === column ? (descending ? "descending" : "ascending") : "none");
   }
   const failures = state.rows.filter((row) => samples.failed(row)).length;
-  const owed = samples.data.cells.reduce((sum, cell) => sum + cell[4], 0) - samples.size;
+  const owed = samples.data.cells.reduce((sum, cell) => sum + cell[4] * cell[5], 0) - samples.size;
   at("found").textContent = `${count(state.rows.length)} of ${count(samples.size)} samples, ${count(failures)} of them failures${owed > 0 ? `; ${count(owed)} have not ended yet` : ""}`;
   at("rows").querySelector("table").setAttribute("aria-rowcount", state.rows.length + 1);
   list.reset(state.rows.length);
@@ -85,6 +85,7 @@ function link({ row, turn, beside }) {
     const other = samples.place(beside);
     words.set("beside_model", other.model);
     words.set("beside_method", other.method);
+    words.set("beside_sample", other.sample);
   }
   return `#sample?${words}`;
 }
@@ -106,7 +107,7 @@ async function route() {
     if (kind === "#sample") at("found").textContent = "The link's sample is not here, or has not ended yet.";
     return close();
   }
-  const other = samples.pairs(row).find((one) => { const p = samples.place(one); return p.model === place.beside_model && p.method === place.beside_method; });
+  const other = samples.pairs(row).find((one) => { const p = samples.place(one); return p.model === place.beside_model && p.method === place.beside_method && String(p.sample) === place.beside_sample; });
   const turn = place.turn ? Number(place.turn) - 1 : undefined;
   if (state.open?.row === row && state.open.other === other) {
     if (turn !== undefined && turn !== state.sides[0].turn) state.sides[0].go(turn, { quietly: true });
@@ -132,7 +133,7 @@ function show(found, turn) {
   }));
   const beside = el("select", { "aria-label": "Another method beside it", onchange: () => { location.hash = link({ row, turn: state.sides[0].turn, beside: beside.value === "" ? undefined : Number(beside.value) }); } });
   const pairs = samples.pairs(row);
-  beside.append(el("option", { value: "" }, pairs.length ? "beside it: nothing" : "no other method met it"), ...pairs.map((one) => el("option", { value: one }, `beside it: ${samples.shown("method", samples.place(one).method)} on ${samples.shown("model", samples.place(one).model)}`)));
+  beside.append(el("option", { value: "" }, pairs.length ? "beside it: nothing" : "no other method met it"), ...pairs.map((one) => el("option", { value: one }, `beside it: ${samples.shown("method", samples.place(one).method)} on ${samples.shown("model", samples.place(one).model)}, ${samples.name(one)}`)));
   beside.value = found[1] ? String(found[1][0]) : "";
   const bar = el("nav", { className: "bar", "aria-label": "Samples" }, button("\u2190 All samples", back), button("Previous failure", () => failure(-1)), button("Next failure", () => failure(1)), beside, button("Keys", keys));
   at("sample").replaceChildren(bar, sampleHead(samples, row, sample), el("div", { className: found[1] ? "sides two" : "sides" }, ...state.sides.map((side) => side.element)));

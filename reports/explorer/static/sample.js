@@ -121,7 +121,7 @@ export function sampleHead(samples, row, sample) {
   const place = samples.place(row);
   const { question, golds } = sample ?? samples.sample(row);
   return el("div", { className: "about" },
-    el("h1", { tabIndex: -1 }, `${place.task}, ${lengthLabel(place.length)} tokens, sample ${place.sample}`),
+    el("h1", { tabIndex: -1 }, `${place.task}, ${lengthLabel(place.length)} tokens, ${samples.name(row)}`),
     el("dl", {},
       el("dt", {}, "Question"), el("dd", {}, longText(question)),
       el("dt", {}, golds.length > 1 ? `Golds (${golds.length})` : "Gold"), el("dd", {}, ...golds.flatMap((gold) => [label(gold, 300), " "]))));

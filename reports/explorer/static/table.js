@@ -145,6 +145,13 @@ export class Samples {
     return { task, length, model, method, sample: this.columns.index[row] };
   }
 
+  /** "sample 3", of several draws "sample 3, draw 2". */
+  name(row) {
+    const [, , , , size, draws] = this.data.cells[this.cell[row]];
+    const number = this.columns.index[row];
+    return draws > 1 ? `sample ${number % size}, draw ${Math.floor(number / size) + 1}` : `sample ${number}`;
+  }
+
   find(place) {
     const key = (p) => JSON.stringify([p.task, Number(p.length), p.model, p.method, Number(p.sample)]);
     if (!this.places) {
