@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.store import STORE_NAME, Store
+from benchmarks.store import STORE_NAME, Cell, Store
+from core.context import Context
+from core.types import Answer, Problem, Sample, Turn
 from reports.explorer.page import explorer_of, remakers_of, script
 from reports.explorer.table import Runs, Table, packed
 from reports.explorer.turns import sample_turns
 from reports.run.exported import export_run
+from tests.reports.conftest import settings_for
 
 
 def unpacked(text: str) -> Any:
@@ -80,6 +83,21 @@ def test_only_cells_that_changed_are_sent_again(swept: Path, tmp_path: Path) -> 
     assert [*news["blocks"]] == [1]
     assert len(news["blocks"][1]["index"]) == 4
     assert news["samples"] == []  # full context had met that sample before
+
+
+def test_draws_of_a_sample_are_rows_of_one_sample(tmp_path: Path) -> None:
+    with Store.write(tmp_path) as store:
+        store.set_up(settings_for("m"), [Cell(1, "niah", 1024, "memagent", "m", 1, 2)])
+        sample = Sample("id", "niah", 0, Problem(Context(["hay"]), "Which?"), ("42",), "any")
+        for draw in range(2):
+            turn = Turn("answer", (), f"draw {draw}", "stop", 100, 10, 0.5)
+            store.add_turn((1, 0, draw), 0, "hash", turn)
+            scores = {profile: {"sub_em": 0.0} for profile in ("strict", "published")}
+            store.finish_sample(1, sample, Answer("no", "no"), scores, draw=draw)
+    blocks = explorer_of(Runs([tmp_path]), "run", "all").blocks
+    data = unpacked(blocks["samples-data"])
+    assert [data["blocks"]["0"][name] for name in ("of", "index")] == [[0, 0], [0, 1]]
+    assert unpacked(blocks["turns-0-1"])["turns"][0]["reply"] == "draw 1"
 
 
 def test_what_a_turn_read_is_made_again_with_its_evidence(swept: Path) -> None:
