@@ -1,9 +1,10 @@
 """Writes the report of a run: one page, figures as PNG and PDF, tables.
 
     out/index.html                  everything in one file, no network needed
-    out/figures/*.png, *.pdf        accuracy, heatmap, depth (each profile), cost, turns, published
-    out/tables/accuracy.csv .md .tex, paired.csv, differing.csv, efficiency.csv, ledger.csv,
-               published.csv
+    out/figures/*.png, *.pdf        accuracy, heatmap, depth (each profile), causes, survival,
+                                    lifelines, memory, cost, turns, published
+    out/tables/accuracy.csv .md .tex, paired.csv, causes.csv, survival.csv, differing.csv,
+               efficiency.csv, ledger.csv, published.csv
 
 The run may still be going on; what is missing is shown as missing.
 """
@@ -16,14 +17,20 @@ from pathlib import Path
 
 from core.errors import UsageError
 from core.files import write_whole
+from reports.causes.pictured import pictured_cells
+from reports.causes.survey import Survey, survey_runs
 from reports.explorer.page import DEFAULT_TURNS, TurnsChoice, explorer_of
 from reports.explorer.table import Runs
+from reports.figures.causes import causes_figure
 from reports.figures.cost import cost_figure, turns_figure
 from reports.figures.curves import accuracy_figure
 from reports.figures.depth import depth_figure
 from reports.figures.heatmap import heatmap_figure
+from reports.figures.lifelines import lifelines_figure
+from reports.figures.memory import memory_figure
 from reports.figures.published import published_figure
 from reports.figures.style import Rendered
+from reports.figures.survival import survival_figure
 from reports.labels import Series
 from reports.page.page import PageParts, page_html
 from reports.run.data import RunData
@@ -37,6 +44,7 @@ from reports.run.published import (
 )
 from reports.statistics.paired import PairedTest, find_reference
 from reports.tables.accuracy import accuracy_frame, comparison_frame, latex, ledger_frame, markdown
+from reports.tables.causes import causes_frame, survival_frame
 from reports.tables.differing import differing_frame
 from reports.tables.efficiency import efficiency_frame
 from reports.tables.paired import paired_by_profile, paired_frame
@@ -83,12 +91,13 @@ def write_report(
     rows = read_published()
     comparisons = compare(run, rows)
     reference_rows = references(run, rows)
-    figures = _figures(run)
+    survey = survey_runs(runs, pictured_cells(run))
+    figures = _figures(run, survey)
     curves = published_figure(reference_rows, published_methods())
     tests = paired_by_profile(run, compared_with)
     parts = PageParts(
         *(run, compared_with, tests, tuple(figures), curves),
-        *(tuple(comparisons), tuple(reference_rows)),
+        *(tuple(comparisons), tuple(reference_rows), survey),
         explorer_of(Runs(runs), run.name, turns, data),
     )
     page = page_html(parts).encode()
@@ -101,7 +110,7 @@ def write_report(
         ]
         table_paths = [
             write_whole(out / "tables" / name, text)
-            for name, text in _tables(run, comparisons, compared_with, tests).items()
+            for name, text in _tables(run, comparisons, compared_with, tests, survey).items()
         ]
         return ReportFiles(
             write_whole(out / "index.html", page), tuple(figure_paths), tuple(table_paths)
@@ -113,7 +122,7 @@ def write_report(
         ) from error
 
 
-def _figures(run: RunData) -> list[Rendered]:
+def _figures(run: RunData, survey: Survey) -> list[Rendered]:
     """The figures that the run has something for. Tasks at several depths have their own; what
     a sample costs is shown of them where there is nothing else."""
     rest = run.beside_depths()
@@ -121,6 +130,10 @@ def _figures(run: RunData) -> list[Rendered]:
     drawn = [
         *(kind(rest, profile) for kind in kinds for profile in PROFILES),
         *(depth_figure(run, profile) for profile in PROFILES),
+        causes_figure(run, survey),
+        survival_figure(run, survey),
+        lifelines_figure(run, survey),
+        memory_figure(run, survey),
         cost_figure(rest if rest.cells else run),
         turns_figure(rest),
     ]
@@ -132,6 +145,7 @@ def _tables(
     comparisons: list[Comparison],
     reference: Series,
     tests: Mapping[str, Sequence[PairedTest]],
+    survey: Survey,
 ) -> dict[str, str]:
     frames = {
         "accuracy.csv": accuracy_frame(run),
@@ -139,6 +153,8 @@ def _tables(
         "efficiency.csv": efficiency_frame(run, reference),
         "paired.csv": paired_frame(run, tests),
         "differing.csv": differing_frame(run),
+        "causes.csv": causes_frame(survey),
+        "survival.csv": survival_frame(survey),
         "published.csv": comparison_frame(comparisons),
     }
     tables = {

@@ -7,16 +7,20 @@ the size of the run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import primary_metrics
 from benchmarks.store import Cell
 from core.types import Turn
 from reports.causes.cause import Cause, Diagnosis, Gate, diagnose
+from reports.causes.pictured import Pictured
 from reports.labels import Series
-from reports.run.exported import RunSource, key_of, row_key
+from reports.run.exported import RunSource, key_of, open_run, row_key
+from reports.run.traces import Key
 from tasks.scoring import SUB_EM
 
 
@@ -78,14 +82,51 @@ class Lifetimes:
             else:
                 self.lost[line.turns_lived] += 1
 
+    def __add__(self, other: Lifetimes) -> Lifetimes:
+        return Lifetimes(self.lost + other.lost, self.kept + other.kept)
+
+    @property
+    def facts(self) -> int:
+        """How many facts were stored."""
+        return self.lost.total() + self.kept.total()
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a run's failures come from: cells in the order of the plan, lifetimes by (task,
-    series)."""
+    """What the failures of a run, or of several, come from: cells in the order of the plans,
+    lifetimes by (task, series), and the cells that are shown fact by fact."""
 
     cells: tuple[CellCauses, ...]
     lifetimes: Mapping[tuple[str, Series], Lifetimes]
+    pictured: tuple[Pictured, ...]
+
+    @property
+    def failures(self) -> int:
+        """Samples that failed."""
+        return sum(cell.failures for cell in self.cells)
+
+    @property
+    def guessed(self) -> int:
+        """Failures whose cause hangs on a guess."""
+        return sum(cell.guessed.total() for cell in self.cells)
+
+    def count(self, cause: Cause) -> int:
+        """Failures of this cause."""
+        return sum(cell.causes[cause] for cell in self.cells)
+
+    def count_guessed(self, cause: Cause) -> int:
+        """Failures of this cause, as far as it is guessed."""
+        return sum(cell.guessed[cause] for cell in self.cells)
+
+    @property
+    def known(self) -> bool:
+        """Whether any failure has a cause that its turns tell."""
+        return any(cell.causes.keys() - {Cause.FAILED, Cause.UNKNOWN} for cell in self.cells)
+
+    @property
+    def causes(self) -> list[Cause]:
+        """The causes that there are, in the order of the way that a fact goes."""
+        return [cause for cause in Cause if self.count(cause)]
 
 
 def diagnosed(source: RunSource) -> Iterator[Diagnosed]:
@@ -104,12 +145,31 @@ def diagnosed(source: RunSource) -> Iterator[Diagnosed]:
         yield Diagnosed(cell, row, turns, diagnose(row, turns, metric))
 
 
-def survey(source: RunSource) -> Survey:
-    """Counts the causes of all failures of a run, and how long its stored facts lived."""
-    cells = {cell.id: CellCauses(cell) for cell in source.cells()}
+def survey(sources: Iterable[RunSource], shown: Collection[Key] = ()) -> Survey:
+    """Counts the causes of all failures, and how long stored facts lived; keeps the facts of the
+    cells in `shown`.
+
+    Raises:
+        StoreError: a sample that ended well has no score.
+    """
+    cells: list[CellCauses] = []
     lifetimes: dict[tuple[str, Series], Lifetimes] = {}
-    for one in diagnosed(source):
-        counted = cells[one.cell.id]
-        counted.add(one.diagnosis)
-        lifetimes.setdefault((one.cell.task, counted.series), Lifetimes()).add(one.diagnosis)
-    return Survey(tuple(cells.values()), lifetimes)
+    pictured: dict[Key, Pictured] = {}
+    for source in sources:
+        counts = {cell.id: CellCauses(cell) for cell in source.cells()}
+        cells += counts.values()
+        for one in diagnosed(source):
+            counted = counts[one.cell.id]
+            counted.add(one.diagnosis)
+            lived = lifetimes.setdefault((one.cell.task, counted.series), Lifetimes())
+            lived.add(one.diagnosis)
+            if key_of(one.cell) in shown:
+                picture = pictured.setdefault(key_of(one.cell), Pictured(one.cell))
+                picture.add(one.turns, one.diagnosis)
+    return Survey(tuple(cells), lifetimes, tuple(pictured[key] for key in shown if key in pictured))
+
+
+def survey_runs(runs: Sequence[Path], shown: Collection[Key] = ()) -> Survey:
+    """`survey` of the stores or exports of one run, or of several."""
+    with ExitStack() as stack:
+        return survey([stack.enter_context(open_run(run)) for run in runs], shown)

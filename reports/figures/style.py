@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
@@ -74,9 +75,6 @@ def same_dpi(figure: Figure) -> Iterator[None]:
 
 def head(figure: Figure, title: str, styles: Sequence[Look] = ()) -> None:
     """The bold title over the whole figure, at the left, and below it a legend of `styles`."""
-    if not styles:
-        figure.suptitle(title, x=0.008, ha="left", fontsize=12.5, fontweight="bold", color=INK)
-        return
     handles = [
         Line2D(
             *([], []),
@@ -88,11 +86,19 @@ def head(figure: Figure, title: str, styles: Sequence[Look] = ()) -> None:
         )
         for look in styles
     ]
+    head_of(figure, title, handles, 3)
+
+
+def head_of(figure: Figure, title: str, handles: Sequence[Artist], columns: int) -> None:
+    """The title, and below it a legend of these, so many side by side."""
+    if not handles:
+        figure.suptitle(title, x=0.008, ha="left", fontsize=12.5, fontweight="bold", color=INK)
+        return
     # One artist for both: the layout engine gives a title and a legend the same place.
     figure.legend(
-        handles=handles,
+        handles=list(handles),
         loc="outside upper left",
-        ncols=3,
+        ncols=columns,
         fontsize=8,
         frameon=False,
         labelcolor=INK,

@@ -18,6 +18,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from reports.causes.cause import MEANINGS
+from reports.causes.survey import Survey
 from reports.explorer.page import STATIC, Explorer, digest
 from reports.figures.style import Rendered
 from reports.labels import Series, length_label, model_label, percent
@@ -47,8 +49,8 @@ LONGEST_TEXT = 1500
 @dataclass(frozen=True, slots=True)
 class PageParts:
     """What a page is made of. `compared_with` is the reference of the paired `tests`, by
-    profile; `figures`
-    go by their names; `reference` is the papers' curves."""
+    profile; `figures` go by their names; `reference` is the papers' curves; `survey` is why
+    samples failed."""
 
     run: RunData
     compared_with: Series
@@ -57,6 +59,7 @@ class PageParts:
     reference: Rendered | None
     comparisons: tuple[Comparison, ...]
     reference_rows: tuple[PublishedRow, ...]
+    survey: Survey
     explorer: Explorer
 
 
@@ -86,6 +89,8 @@ def page_html(parts: PageParts) -> str:
         verdict=verdict(run),
         figures={figure.name: figure for figure in parts.figures},
         reference=parts.reference,
+        survey=parts.survey,
+        meanings=MEANINGS,
         averages=[row for row in parts.reference_rows if not lengths_of(row.length)],
         comparisons=by_cell(parts.comparisons),
         exhibits=list(dict.fromkeys((c.row.source, c.row.exhibit) for c in parts.comparisons)),

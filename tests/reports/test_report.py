@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import UsageError
+from reports.causes.survey import survey_runs
 from reports.explorer.page import explorer_of
 from reports.explorer.table import Runs
 from reports.figures.style import Rendered
@@ -62,10 +63,12 @@ def page_of(run_dir: Path) -> tuple[str, Strict]:
     names = [f"{kind}_{profile}" for kind in ("accuracy", "heatmap") for profile in PROFILES]
     figures = tuple(Rendered(name, "", "", b"png", b"pdf") for name in [*names, "cost"])
     beside = tuple(compare(run, rows)), tuple(references(run, rows))
+    survey = survey_runs([run_dir])
     explorer = explorer_of(Runs([run_dir]), run.name, "all")
     reference = run.all_series[0]
     tests = paired_by_profile(run, reference)
-    text = page_html(PageParts(run, reference, tests, figures, None, *beside, explorer))
+    parts = PageParts(run, reference, tests, figures, None, *beside, survey, explorer)
+    text = page_html(parts)
     parser = Strict()
     parser.feed(text)
     parser.close()
@@ -91,7 +94,7 @@ def test_all_files_are_there_and_no_drafts(build_run: BuildRun, tmp_path: Path) 
     assert names == {f"figures/{stem}.{kind}" for stem in stems for kind in ("png", "pdf")}
     assert {path.name for path in files.tables} == {
         *("accuracy.csv", "accuracy.md", "accuracy.tex", "ledger.csv"),
-        *("efficiency.csv", "paired.csv"),
+        *("efficiency.csv", "paired.csv", "causes.csv"),
     }
     written = {path for path in (run_dir / "report").rglob("*") if path.is_file()}
     assert written == {files.page, *files.figures, *files.tables}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from reports.exhibits.drawing.page import dress, new_sheet, print_in, small_print, title
+from reports.figures.memory import memory_lines
 from reports.figures.style import GREY
 from reports.labels import Look
 
@@ -20,25 +20,11 @@ def memory_figure(
     limits: Mapping[str, int],
     below: Sequence[str],
 ) -> Figure:
-    """One line a series: the mean over its samples of the memory's tokens after each turn, with
-    the middle 80% of samples as a band. `sizes`: series -> sample -> turn; `limits`: what the
-    budget of a reply allows."""
+    """One line a series, see `memory_lines`. `limits`: what the budget of a reply allows."""
     figure = new_sheet(3.3 + print_in(below))
     ax = figure.subplots()
     dress(ax, "")
-    for series, samples in sizes.items():
-        look = style[series]
-        longest = max(map(len, samples))
-        table = np.full((len(samples), longest), np.nan)
-        for number, one in enumerate(samples):
-            table[number, : len(one)] = one
-        turns = np.arange(1, longest + 1)
-        low, high = np.nanquantile(table, (0.1, 0.9), axis=0)
-        ax.fill_between(turns, low, high, color=look.colour, alpha=0.15, linewidth=0)
-        ax.plot(
-            turns, np.nanmean(table, axis=0), color=look.colour, linestyle=look.dash,
-            marker=look.marker if longest <= 30 else "", markersize=4, linewidth=1.5,
-        )  # fmt: skip
+    memory_lines(ax, sizes, style)
     most = ax.get_ylim()[1]
     for limit in sorted(set(limits.values())):
         if limit <= 1.6 * most:

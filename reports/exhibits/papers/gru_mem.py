@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from reports.causes.pictured import memory_tokens
 from reports.exhibits.build import (
     Picture,
     as_curves,
@@ -144,7 +145,8 @@ def _memory(material: Material) -> Drawn | None:
     sizes: dict[str, list[list[float]]] = {}
     limits: dict[str, int] = {}
     for one in found:
-        if one.cell.length == length and (grown := _sizes(one)):  # an export has no turns
+        grown = memory_tokens(one.turns())  # none of an export
+        if one.cell.length == length and grown:
             label = style[one.series].label
             sizes.setdefault(label, []).append(grown)
             methods = material.run.model(one.cell.model).get("methods") or {}
@@ -165,23 +167,6 @@ def _memory(material: Material) -> Drawn | None:
             lines += [f"{series},{number},{t},{s:.1f}" for t, s in enumerate(one_sample, 1)]
     figure = memory_figure(FIGURE_6, ordered, by_label, limits, below)
     return Drawn({"": figure}, texts={".csv": "\n".join([*lines, ""])})
-
-
-def _sizes(one: Rollout) -> list[float]:
-    """The memory's tokens after each memory turn."""
-    found: list[float] = []
-    before = ""
-    for turn in one.turns():
-        if turn.tag != "memory":
-            continue
-        memory = turn.reply if turn.memory is None else turn.memory
-        if found and memory == before:
-            found.append(found[-1])
-        else:
-            share = len(memory) / max(len(turn.reply), 1)
-            found.append(turn.completion_tokens * min(share, 1.0))
-        before = memory
-    return found
 
 
 def _bars(title: str) -> Picture:

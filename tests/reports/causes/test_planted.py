@@ -1,0 +1,71 @@
+"""On runs whose samples fail on purpose, every cause is named right, and all of them add up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.ledger import ledger
+from benchmarks.store import Store
+from core.tokens import Tokenizer
+from reports.causes.cause import Cause
+from reports.causes.survey import diagnosed, survey
+from reports.report import write_report
+from tests.reports.causes.planted import GROUPS, Truth, planted_run
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("planted")
+
+
+@pytest.fixture(scope="module")
+def planted(tokenizer: Tokenizer, run_dir: Path) -> dict[tuple[str, int], Truth]:
+    return planted_run(tokenizer, run_dir)
+
+
+def test_every_planted_cause_is_named(run_dir: Path, planted: dict[tuple[str, int], Truth]) -> None:
+    with Store.read(run_dir) as store:
+        found = {
+            (one.cell.model, one.row["index"]): Truth(
+                one.diagnosis.cause,
+                one.diagnosis.gate,
+                one.diagnosis.turns_lived,
+                one.diagnosis.turn,
+                one.diagnosis.fact,
+                one.diagnosis.guessed,
+            )
+            for one in diagnosed(store)
+        }
+    assert {key: (truth, found[key]) for key, truth in planted.items() if found[key] != truth} == {}
+    causes = Counter(truth.cause for truth in planted.values())
+    assert causes.keys() == {None, *Cause} - {Cause.UNKNOWN}
+    assert len(planted) == sum(group.samples for group in GROUPS) >= 200
+    assert min(causes.values()) >= 4
+
+
+def test_causes_add_up_to_the_failures_of_each_cell(
+    run_dir: Path, planted: dict[tuple[str, int], Truth]
+) -> None:
+    with Store.read(run_dir) as store:
+        cells = survey([store]).cells
+        rows = ledger(store)
+    wrong = Counter(model for (model, _), truth in planted.items() if truth.cause)
+    for cell, row in zip(cells, rows, strict=True):
+        assert cell.finished == row.attempted == row.cell.samples
+        assert cell.causes.total() == cell.failures == wrong[cell.cell.model]
+
+
+def test_the_same_store_gives_the_same_report(
+    run_dir: Path, planted: dict[tuple[str, int], Truth], tmp_path: Path
+) -> None:
+    written = []
+    for name in ("one", "other"):
+        write_report([run_dir], tmp_path / name)
+        files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
+        written.append({str(f.relative_to(tmp_path / name)): f.read_bytes() for f in files})
+    assert written[0] == written[1]
+    assert {"figures/causes.png", "figures/lifelines.png", "figures/survival.png",
+            "figures/memory.png", "tables/causes.csv"} <= written[0].keys()  # fmt: skip
