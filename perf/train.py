@@ -73,6 +73,9 @@ class PlainEngine:
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Nothing to do: it is the same model."""
 
+    def sleep(self) -> None:
+        """Nothing to do."""
+
 
 class PlainLearner(Learner):
     """The same loss and optimizer over padded batches in the order of arrival."""

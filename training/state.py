@@ -1,8 +1,9 @@
 """What a training run keeps in its folder, so that a killed run goes on as if unbroken.
 
-Weights and AdamW's moments are one safetensors file, replaced at once; the step stands in its
-metadata. Metrics are JSON lines; those after the last saved step are dropped on resume, since
-their steps are made again.
+A warm start's weights and AdamW's moments are one safetensors file, replaced at once; the step
+stands in its metadata. (RL, whose models may be large, has training/rl/learner/states.py.) Metrics
+are JSON lines; those after the last saved step are dropped on resume, since their steps are made
+again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from core.files import whole, write_whole
 OnStep = Callable[[int, Mapping[str, float]], None]
 """What is told a step's number and its metrics."""
 RECIPE_FILE, STATE_FILE, WEIGHTS_FILE = "recipe.json", "state.safetensors", "model.safetensors"
+STATES = "states"
+"""Of an RL run's folder: see training/rl/learner/states.py."""
 INDEX_FILE = "model.safetensors.index.json"
 ADAMW_STATE = ("step", "exp_avg", "exp_avg_sq")
 
@@ -35,7 +38,7 @@ def claim(out: Path, recipe: str, resume: bool) -> None:
     """
     out.mkdir(parents=True, exist_ok=True)
     path = out / RECIPE_FILE
-    if (out / STATE_FILE).exists():
+    if (out / STATE_FILE).exists() or any((out / STATES).glob("step-*")):
         if not resume:
             raise SettingsChanged(f"{out} holds a run already; resume it or choose another folder")
         if not path.exists() or path.read_text(encoding="utf-8") != recipe:
@@ -47,7 +50,9 @@ def save_state(
     out: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int
 ) -> None:
     """Replace the state in `out` by this one, after `step` steps."""
-    write_state(out, dict(state_tensors(model, optimizer)), step)
+    with whole(out / STATE_FILE) as partial:
+        tensors = dict(state_tensors(model, optimizer))
+        save_file(tensors, str(partial), metadata={"step": str(step)})
 
 
 def state_tensors(
@@ -60,12 +65,6 @@ def state_tensors(
         for part in ADAMW_STATE:
             if part in state:
                 yield f"{part}/{name}", state[part]
-
-
-def write_state(out: Path, tensors: Mapping[str, Tensor], step: int) -> None:
-    """Replace the state in `out` by these tensors."""
-    with whole(out / STATE_FILE) as partial:
-        save_file(dict(tensors), str(partial), metadata={"step": str(step)})
 
 
 def load_state(out: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
@@ -84,13 +83,6 @@ def load_state(out: Path, model: torch.nn.Module, optimizer: torch.optim.Optimiz
                 on = {part: tensor.to(parameter.device) for part, tensor in found.items()}
                 optimizer.state[parameter] = on
     return step
-
-
-def load_weights(out: Path, model: torch.nn.Module) -> None:
-    """The weights alone of the state in `out`, one tensor at a time."""
-    with safe_open(str(out / STATE_FILE), "pt") as file, torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(file.get_tensor(f"weight/{name}"))
 
 
 def append_line(path: Path, line: Mapping[str, object]) -> None:

@@ -13,9 +13,19 @@ from core.names import base_of, parse_name
 from core.outside import file_of, is_outside, outside_hash
 from core.tokens import Tokenizer
 from core.types import Json, Method
+from serving.placement import FIXED
 from tasks.registry import find_task
 from training.rl.recipe import RlRecipe, TaskShare, recipe_json
 from training.rl.rewards import outcome_of
+
+OWN_OPTIONS = FIXED | {
+    "enable_sleep_mode",
+    "gpu_memory_utilization",
+    "logprobs_mode",
+    "skip_tokenizer_init",
+    "tensor_parallel_size",
+}
+"""Engine arguments that are not a recipe's to give."""
 
 METHODS: Mapping[str, type] = {**AGENTS, **BASELINES}
 
@@ -56,6 +66,11 @@ def check_names(recipe: RlRecipe) -> None:
     """
     agent_settings(recipe)
     outcome_of(recipe.reward)
+    if fixed := sorted(OWN_OPTIONS & recipe.engine_options.keys()):
+        raise UsageError(
+            f"engine_options.{fixed[0]}: the trainer sets it itself; tensor_parallel, "
+            "engine_memory and engine_sleeps are fields of the recipe"
+        )
     for share in (*recipe.tasks, *recipe.validation.tasks):
         find_task(share.name)
 

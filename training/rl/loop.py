@@ -14,7 +14,7 @@ import asyncio
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
@@ -26,9 +26,10 @@ from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.scoring import Scorer, gathered, primary_metric, scored
 from tasks.task import Coordinates, Materials
-from training.rl.engines.engine import Job, RolloutEngine, run_rollouts
+from training.rl.engines.engine import Job, RolloutEngine, run_freely, run_rollouts
 from training.rl.judge import Group, judge
 from training.rl.learner.protocol import RolloutLearner
+from training.rl.learner.states import Best, read_best, write_best
 from training.rl.recipe import RlRecipe
 from training.state import OnStep, append_line, drop_lines_after
 
@@ -37,6 +38,13 @@ TRAIN_STREAM, VALIDATION_STREAM = 2, 3
 """Apart from the warm start's streams (training/warmstart/batches.py)."""
 
 Metrics = dict[str, float]
+
+
+@dataclass(slots=True)
+class BestScore:
+    """Of the run's validations so far, that before the first step included."""
+
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,7 @@ class Trainer:
     method: Method
     corpora: Corpora
     writes: bool = True
+    best: BestScore = field(default_factory=BestScore)
 
     def run(self, out: Path, *, on_step: OnStep | None = None) -> None:
         """Train to the recipe's last step, going on from a state in `out`.
@@ -63,8 +72,13 @@ class Trainer:
             # Before the first saved step there is nothing to keep: step 0 is validated again.
             drop_lines_after(out / METRICS_FILE, step or -1)
         self.engine.load_weights(learner.weights())
+        known = read_best(out)
+        self.best.score = None if known is None else known.score
         if step == 0:
-            self.tell(out, 0, self.validate(), on_step)
+            metrics = self.validate()
+            self.tell(out, 0, metrics, on_step)
+            if self._is_best(metrics):
+                self._note_best(out, 0)
         while step < recipe.steps:
             metrics = self.step(step)
             step += 1
@@ -73,8 +87,24 @@ class Trainer:
                 metrics |= self.validate()
             # The line first: one too many is dropped on resume, one too few is never written.
             self.tell(out, step, metrics, on_step)
-            if last or step % recipe.save_every == 0:
+            best = self._is_best(metrics)
+            if last or best or step % recipe.save_every == 0:
                 learner.save(out, step)
+            if best:
+                self._note_best(out, step)
+
+    def _is_best(self, metrics: Metrics) -> bool:
+        """Whether there is a validation, and the best so far: the same on all ranks."""
+        score = metrics.get("validation/strict")
+        if score is None or (self.best.score is not None and score <= self.best.score):
+            return False
+        self.best.score = score
+        return True
+
+    def _note_best(self, out: Path, step: int) -> None:
+        """Once its state is there: from then on it stays."""
+        if self.writes and self.best.score is not None:
+            write_best(out, Best(step, self.best.score))
 
     def tell(self, out: Path, step: int, metrics: Metrics, on_step: OnStep | None) -> None:
         """Write a step's metrics down and tell `on_step`."""
@@ -92,7 +122,11 @@ class Trainer:
         seconds = time.monotonic() - started
         metrics = rollout_metrics([*groups, *dropped])
         metrics |= {"groups": len(groups), "dropped_groups": len(dropped)}
+        judged = sum(len(group.trajectories) for group in (*groups, *dropped))
+        asked = self.recipe.group_size * (len(groups) + len(dropped))
+        metrics |= {"lost_rollouts": asked - judged}
         metrics |= {"rollout_seconds": seconds}
+        self.engine.sleep()
         metrics |= self.learner.update([group.conversations for group in groups], step)
         self.engine.load_weights(self.learner.weights())
         return metrics
@@ -112,7 +146,7 @@ class Trainer:
             for number, (_, sample) in enumerate(asked)
             for again in range(setting.samples_per_question)
         ]
-        ends = asyncio.run(run_rollouts(self.engine, jobs, sampling))
+        ends = self._play(jobs, sampling)
         scorers = [scorer for scorer, _ in asked for _ in range(setting.samples_per_question)]
         scored_so = zip(scorers, jobs, ends, strict=True)
         every = asyncio.run(gathered(_accuracies, scored_so))
@@ -158,11 +192,15 @@ class Trainer:
             for number, sample in zip(questions, samples, strict=True)
             for again in range(size)
         ]
-        ends = asyncio.run(run_rollouts(self.engine, jobs, sampling))
+        ends = self._play(jobs, sampling)
         return [
-            judge(sample, ends[at * size : (at + 1) * size], recipe, self.tokenizer)
+            judge(sample, played(ends[at * size : (at + 1) * size]), recipe, self.tokenizer)
             for at, sample in enumerate(samples)
         ]
+
+    def _play(self, jobs: Sequence[Job], sampling: Sampling) -> list[Trajectory]:
+        run = run_freely if self.recipe.rollouts == "free" else run_rollouts
+        return asyncio.run(run(self.engine, jobs, sampling))
 
     def _question(self, number: int) -> Sample:
         """Training question `number`: a task and a length of the mix, drawn from the number."""
@@ -183,6 +221,17 @@ class Trainer:
     @property
     def tokenizer(self) -> Tokenizer:
         return self.engine.tokenizer
+
+
+LOST = frozenset({"request_failed", "timeout", "rejected", "bad_reply"})
+"""Failures that say nothing of the policy."""
+
+
+def played(ends: Sequence[Trajectory]) -> Sequence[Trajectory]:
+    """The rollouts of a question without those that were lost on the way to the engine: nobody is
+    to learn from them. All of them, where fewer than two are left to compare."""
+    kept = [end for end in ends if end.failure is None or end.failure.kind not in LOST]
+    return kept if len(kept) > 1 else ends
 
 
 async def _accuracies(asked: tuple[Scorer, Job, Trajectory]) -> tuple[float, float]:

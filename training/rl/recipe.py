@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.errors import UsageError
 from core.names import base_of, checked, not_known
-from core.types import Sampling
+from core.types import Sampling, Scalar
 from training.rl.loss import LossSettings
 from training.rl.rewards import FormatRule
 
@@ -90,6 +90,13 @@ class RlRecipe(_Part):
     and of the norms and biases; all others have factor 1. decay_all: norms and biases decay like
     the matrices, as in verl. kl_metric: load the reference for the KL curve even where kl_beta
     is 0.
+    most_skipped: optimizer steps in a row whose gradients are no numbers; each is skipped, so many
+    end the run. keep_states: saved states that stay, beside that of the best validation.
+    rollouts: all at once turn by turn (the same seeds give the same bytes), or each as fast as it
+    goes, with as many requests at the engine as it takes. (`free`: not of the torch engine.)
+    engine_options: vLLM's engine arguments beside those set here. tensor_parallel: GPUs of a
+    replica. engine_memory: its share of a GPU's memory. engine_sleeps: it gives its memory to the
+    update meanwhile (GPUs only).
     old_logprobs: pi_old as the engine sampled it, or computed again by the trainer (verl).
     micro_batch_tokens: of one forward and backward. share_prefixes: pack replies to the same
     prompt behind one copy of it.
@@ -121,6 +128,7 @@ class RlRecipe(_Part):
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
     clip_norm: float = Field(default=1.0, gt=0)
+    most_skipped: int = Field(default=8, ge=1)
 
     loss: LossSettings = LossSettings()
     kl_metric: bool = False
@@ -134,12 +142,18 @@ class RlRecipe(_Part):
     validation: Validation
 
     engine: Literal["torch", "vllm", "pool"]
+    engine_options: dict[str, Scalar] = {}
+    engine_memory: float = Field(default=0.4, gt=0, lt=1)
+    engine_sleeps: bool = False
+    tensor_parallel: int = Field(default=1, ge=1)
+    rollouts: Literal["lockstep", "free"] = "lockstep"
     old_logprobs: Literal["engine", "trainer"]
     precision: Literal["bfloat16", "float32"]
     gradient_checkpointing: bool = False
     micro_batch_tokens: int = Field(ge=1)
     share_prefixes: bool = False
     save_every: int = Field(ge=1)
+    keep_states: int = Field(default=2, ge=1)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -149,6 +163,15 @@ class RlRecipe(_Part):
             )
         if self.overlong is not None and self.overlong.cache > self.overlong.limit:
             raise ValueError(f"overlong.cache is above overlong.limit ({self.overlong.limit})")
+        if self.engine == "torch" and (self.engine_options or self.tensor_parallel > 1):
+            raise ValueError("the torch engine has no engine_options and no tensor_parallel")
+        if self.rollouts == "free" and self.engine == "torch":
+            raise ValueError("the torch engine answers in lockstep only")
+        if self.rollouts == "free" and self.engine == "vllm" and self.tensor_parallel > 1:
+            raise ValueError(
+                "ranks that share a vLLM engine must ask it the same at once: "
+                'rollouts = "lockstep", or engine = "pool"'
+            )
         loss = self.loss
         if not (0 <= loss.clip_low < 1 and loss.clip_high >= 0 and loss.kl_beta >= 0):
             raise ValueError(f"loss is {loss}; expected 0 <= clip_low < 1, the others 0 or more")

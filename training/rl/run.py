@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from transformers import Qwen2ForCausalLM
 
-from core.errors import UsageError
+from core.arithmetic.shapes import Shape, find_shape
 from core.tokens import Tokenizer
-from serving.catalogue import find_model
+from serving.catalogue import REPOSITORY, find_model
+from serving.downloads import cached_commit
+from serving.fetch import fetch, fetch_steps
 from tasks.corpora.read import Corpora
 from training.rl.agent import check_names, make_agent, run_record
 from training.rl.engines.engine import RolloutEngine
+from training.rl.fit import check_fits
 from training.rl.learner.learner import Learner
+from training.rl.learner.states import has_state, load_weights, read_best
 from training.rl.loop import Trainer
 from training.rl.recipe import RlRecipe
-from training.state import OnStep, claim, load_weights, save_checkpoint
+from training.state import OnStep, claim, save_checkpoint
 
+BEST = "best"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 ENGINE_BATCH_TOKENS = 32_768
 
@@ -40,11 +47,13 @@ def train_rl(
 
     Raises:
         SettingsChanged: `out` holds a run of another recipe, or one and `resume` is False.
-        UsageError: no such model, agent, task or reward.
-        DataMissing: a task's corpus is not there.
+        UsageError: no such model, agent, task or reward; or the machine has less memory than it
+            takes.
+        DataMissing: a task's corpus is not there, or a hub's weights cannot be fetched.
     """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     check_names(recipe)
+    check_machine(recipe, where.type, ranks=1)
     claim(out, run_record(recipe), resume)
     trainer = make_trainer(recipe, checkpoint_folder(recipe.model), where, Corpora(data))
     trainer.run(out, on_step=on_step)
@@ -53,13 +62,20 @@ def train_rl(
 
 
 def finish(recipe: RlRecipe, out: Path) -> None:
-    """Make `out`, which holds the last step's state, a checkpoint of the trained model."""
+    """Make `out`, which holds the last step's state, a checkpoint of the trained model; and
+    `out`/best one of the step with the best validation, if that is an earlier one."""
     folder = checkpoint_folder(recipe.model)
     model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    load_weights(out, model)
-    save_checkpoint(model, out)
-    for name in TOKENIZER_FILES:
-        shutil.copyfile(folder / name, out / name)
+    best = read_best(out)
+    wanted: list[tuple[Path, int | None]] = [(out, None)]
+    if best is not None and best.step < recipe.steps and has_state(out, best.step):
+        wanted.append((out / BEST, best.step))
+    for made, step in wanted:
+        made.mkdir(exist_ok=True)
+        load_weights(out, model, step)
+        save_checkpoint(model, made)
+        for name in TOKENIZER_FILES:
+            shutil.copyfile(folder / name, made / name)
 
 
 def make_trainer(recipe: RlRecipe, folder: Path, where: torch.device, corpora: Corpora) -> Trainer:
@@ -101,7 +117,15 @@ def make_engine(
         from training.rl.engines.vllm_engine import VllmEngine, vllm_logprobs_mode
 
         mode = vllm_logprobs_mode(recipe)
-        engine: RolloutEngine = VllmEngine(folder, logprobs_mode=mode, **vllm_options)
+        engine: RolloutEngine = VllmEngine(
+            folder,
+            sleeps=recipe.engine_sleeps,
+            logprobs_mode=mode,
+            gpu_memory_utilization=recipe.engine_memory,
+            tensor_parallel_size=recipe.tensor_parallel,
+            **recipe.engine_options,
+            **vllm_options,
+        )
         return engine
     if recipe.engine == "pool":
         from training.rl.engines.pool_engine import start_pool_engine
@@ -115,16 +139,45 @@ def make_engine(
 
 
 def checkpoint_folder(model: str) -> Path:
-    """The folder of a catalogue name's weights, or the folder named.
+    """The folder of a catalogue name's weights, or the folder named. Weights of the hub are fetched
+    to its cache, if they are not there.
 
     Raises:
         UsageError: neither.
+        DataMissing: the weights cannot be fetched.
     """
     if (Path(model) / "config.json").is_file():
         return Path(model)
-    location = Path(find_model(model).location)
-    if not location.is_dir():
-        raise UsageError(
-            f"model {model!r}: its weights are on the hub; download them and give the folder"
-        )
-    return location
+    entry = find_model(model)
+    if entry.is_local:
+        return Path(entry.location)
+    from huggingface_hub import constants
+
+    fetch(entry, fetch_steps(), "to this machine", lambda line: print(line, file=sys.stderr))
+    snapshots = Path(constants.HF_HUB_CACHE) / f"models--{entry.source.replace('/', '--')}"
+    commit = cached_commit(entry.source, entry.revision)
+    assert commit is not None, "it was fetched just now"
+    return snapshots / "snapshots" / commit
+
+
+def shape_of(model: str) -> Shape | None:
+    """The sizes of a catalogue name's model, or of the folder's; None where they are not known."""
+    if (Path(model) / "config.json").is_file():
+        return find_shape(str(Path(model).resolve()), Path("/"))
+    return find_shape(find_model(model).source, REPOSITORY)
+
+
+def check_machine(recipe: RlRecipe, kind: str, ranks: int) -> None:
+    """Refuses a recipe that takes more memory than this machine has. Ranks on CPUs share one
+    memory. Where the GPUs are elsewhere, each rank finds out for itself.
+
+    Raises:
+        UsageError: says what it takes.
+    """
+    shape = shape_of(recipe.model)
+    if shape is None:
+        return
+    if kind == "cuda" and torch.cuda.is_available():
+        check_fits(recipe, shape, ranks, torch.cuda.get_device_properties(0).total_memory)
+    elif kind == "cpu":
+        check_fits(recipe, shape, 1, psutil.virtual_memory().total, "machine")

@@ -4,13 +4,14 @@ PyTorch's AdamW."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
+from core.errors import HarnessError
 from tests.training.rl.small import groups_of, plain_logprobs, small_model, small_recipe
 from training.rl.learner.learner import Learner, adamw
 from training.rl.learner.protocol import Groups
@@ -178,3 +179,32 @@ def test_norms_and_biases_decay_only_where_the_recipe_says_so(
     decay = {id(p): g["weight_decay"] for g in optimizer.param_groups for p in g["params"]}
     for name, parameter in model.named_parameters():
         assert decay[id(parameter)] == (vectors if parameter.ndim < 2 else 0.1), name
+
+
+def broken_groups() -> Groups:
+    return [
+        [replace(one, advantages=(math.nan,) * len(one.reply)) for one in group]
+        for group in groups_of(2)
+    ]
+
+
+def test_gradients_that_are_no_numbers_are_skipped_and_counted() -> None:
+    recipe = small_recipe(mini_batches=1, loss=LossSettings(kl_beta=0.0))
+    learner, other = (Learner(small_model(), None, recipe) for _ in range(2))
+    before = [weight.clone() for weight in learner.model.parameters()]
+    metrics = learner.update(broken_groups(), 0)
+    assert metrics["skipped"] == 1
+    assert all(map(torch.equal, before, learner.model.parameters()))
+    # What follows is as if it had not been: no moment of AdamW remembers it.
+    assert [one.update(groups_of(2), 1)["skipped"] for one in (learner, other)] == [0, 0]
+    assert all(map(torch.equal, learner.model.parameters(), other.model.parameters()))
+
+
+def test_too_many_skipped_steps_in_a_row_end_the_run() -> None:
+    recipe = small_recipe(mini_batches=1, most_skipped=2, loss=LossSettings(kl_beta=0.0))
+    learner = Learner(small_model(), None, recipe)
+    learner.update(broken_groups(), 0)
+    learner.update(groups_of(2), 1)
+    learner.update(broken_groups(), 2)
+    with pytest.raises(HarnessError, match=r"2 optimizer steps in a row .* norm nan"):
+        learner.update(broken_groups(), 3)

@@ -15,12 +15,14 @@ from torch import Tensor
 from core.errors import SettingsChanged
 from core.types import Sample, Sampling, Trajectory
 from tasks.corpora.read import Corpora
+from tests.training.rl.small import read_state
 from tests.training.rl.tiny import by_chance, tiny_recipe, write_tiny_checkpoint
 from training.rl.engines.engine import run_rollouts
+from training.rl.learner.states import Best, read_best
 from training.rl.loop import METRICS_FILE, Trainer
 from training.rl.recipe import RlRecipe, Stage, recipe_json
-from training.rl.run import make_trainer
-from training.state import STATE_FILE, claim
+from training.rl.run import finish, make_trainer
+from training.state import claim
 
 MEASURED = ("rollout_seconds", "update_seconds")
 
@@ -61,7 +63,7 @@ def run(recipe: RlRecipe, out: Path, kill_at: int | None = None) -> dict[str, Te
     else:
         with pytest.raises(Killed):
             trainer_of(recipe).run(out, on_step=progress)
-    return load_file(out / STATE_FILE) if (out / STATE_FILE).exists() else {}
+    return read_state(out)
 
 
 def metrics_of(out: Path) -> list[dict[str, float]]:
@@ -181,3 +183,33 @@ def test_another_recipe_in_the_same_folder_is_refused(folder: Path, tmp_path: Pa
     run(tiny_recipe(folder, steps=1), tmp_path)
     with pytest.raises(SettingsChanged, match="another recipe"):
         run(tiny_recipe(folder, steps=2), tmp_path)
+
+
+def test_the_newest_states_stay_and_that_of_the_best_validation(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([0.5, 0.25, 0.75, 0.75, 0.5, 0.5])
+    monkeypatch.setattr(Trainer, "validate", lambda self: {"validation/strict": next(scores)})
+    recipe = tiny_recipe(folder, steps=5, save_every=1, keep_states=2)
+    recipe = recipe.model_copy(
+        update={"validation": recipe.validation.model_copy(update={"every": 1})}
+    )
+    run(recipe, tmp_path)
+    states = sorted(path.name for path in (tmp_path / "states").glob("step-*"))
+    assert states == ["step-00000002", "step-00000004", "step-00000005"]
+    assert read_best(tmp_path) == Best(2, 0.75)
+    finish(recipe, tmp_path)
+    last, best = (load_file(at / "model.safetensors") for at in (tmp_path, tmp_path / "best"))
+    assert not same(last, best)
+    assert (tmp_path / "best" / "tokenizer.json").is_file()
+
+
+def test_a_state_that_was_not_finished_is_passed_over(folder: Path, tmp_path: Path) -> None:
+    recipe = tiny_recipe(folder, steps=2, save_every=1)
+    run(recipe, tmp_path)
+    half = tmp_path / "states" / "step-00000009.partial"
+    half.mkdir()
+    learner = trainer_of(recipe).learner
+    assert learner.load(tmp_path) == 2
+    learner.save(tmp_path, 9)
+    assert learner.load(tmp_path) == 9

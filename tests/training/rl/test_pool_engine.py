@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Qwen2ForCausalLM
 
-from core.errors import RequestRejected, ServerDied, UsageError
+from core.errors import RequestRejected, RequestTimeout, ServerDied, UsageError
 from core.types import Message, Sampling
 from serving.api.wire import Reply
 from serving.client import Client
@@ -101,6 +101,35 @@ def test_requests_go_out_together_each_with_its_own_seed(
     assert [prompt for _, prompt, _, _ in asked] == [request.prompt_ids for request in ASKED]
     assert [sampling.seed for *_, sampling in asked] == [integer_seed(r) for r in ASKED]
     assert {(model, limit) for model, _, limit, _ in asked} == {(fake.entry.name, 4)}
+
+
+def test_a_request_that_fails_alone_stands_as_its_error(
+    fake: FakePool, asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = Client.complete
+
+    async def fails(self: Client, model: str, prompt_ids: Any, **rest: Any) -> Reply:
+        if prompt_ids[-1] == 8:
+            raise RequestTimeout("no reply in 1800 s")
+        return await complete(self, model, prompt_ids, **rest)
+
+    monkeypatch.setattr(Client, "complete", fails)
+    first, second, third = engine_over(fake, tmp_path).generate(ASKED, PLAIN)
+    assert isinstance(second, RequestTimeout)
+    assert [first, third] == [Generated((7 + i,), (-0.5,), "length") for i in (0, 2)]
+
+
+async def test_rollouts_ask_freely_and_are_played_again_where_a_replica_died(
+    fake: FakePool, asked: list[Any], tmp_path: Path
+) -> None:
+    fake.versions = [[0, 1], [0, 0]]
+
+    async def play(ask: Any, job: Any) -> Any:
+        return [(await ask(ASKED[job])).reply_ids, (await ask(ASKED[job])).reply_ids]
+
+    ends: Any = await engine_over(fake, tmp_path).run([0, 1, 2], PLAIN, play)  # type: ignore[list-item]
+    assert ends == [[(7 + i,)] * 2 for i in range(3)]
+    assert len(asked) == 2 * 6
 
 
 @pytest.mark.parametrize(

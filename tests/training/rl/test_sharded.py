@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -19,22 +21,19 @@ from transformers import Qwen2ForCausalLM
 
 from core.types import Sampling
 from tests.training.rl.small import flat, groups_of, small_model, small_recipe
-from training.rl.engines.engine import Generated, Request
-from training.rl.learner import policy
+from training.rl.engines.engine import Generated, Request, together
+from training.rl.learner import policy, states
 from training.rl.learner.learner import Learner, World
 from training.rl.learner.packing import pack
 from training.rl.learner.protocol import Groups
 from training.rl.learner.sharded import (
     SharedEngine,
-    load_sharded_state,
-    save_sharded_state,
     shard,
     shares,
     whole,
 )
 from training.rl.loss import LossSettings
 from training.rl.recipe import RlRecipe
-from training.state import load_state
 
 RANKS = 2
 CASES: dict[str, dict[str, Any]] = {
@@ -97,16 +96,28 @@ class Echo:
         self.asked += requests
         return [Generated((len(r.prompt_ids),), (-1.0,), "stop") for r in requests]
 
+    async def run(self, jobs: Any, sampling: Sampling, play: Any) -> Any:
+        async def ask(request: Request) -> Generated:
+            return self.generate([request], sampling)[0]
+
+        return await together(play(ask, job) for job in jobs)
+
+    def sleep(self) -> None:
+        pass
+
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         with torch.inference_mode():
             self.weights = {name: weight.clone() for name, weight in weights}
 
 
-def shared_engine(engine: Echo | None, world: World, *, answering: int) -> SharedEngine:
+def shared_engine(
+    engine: Echo | None, world: World, *, answering: int, sharing: int = 1
+) -> SharedEngine:
     return SharedEngine(
         engine,
         world,
         answering=answering,
+        sharing=sharing,
         tokenizer=Echo.tokenizer,
         window_tokens=512,
         precision="float32",
@@ -131,14 +142,14 @@ def run_rank(rank: int, out: Path) -> None:
         for step in range(2):
             found[name].append(learner.update(step_groups(step), step))
             if name == BROKEN and step == 0:
-                save_sharded_state(out, learner.model, learner.optimizer, 1, world)
+                states.save(out, learner.model, learner.optimizer, 1, keep=1)
         weights = gathered(learner.model)
         if rank == 0:
             save_file(weights, str(out / f"{name}.safetensors"))
 
     policy.SLICE = 4096
     resumed = rank_learner(BROKEN, world)
-    found["resumed_at"] = load_sharded_state(out, resumed.model, resumed.optimizer)
+    found["resumed_at"] = states.load(out, resumed.model, resumed.optimizer)
     resumed.update(step_groups(1), 1)
     weights = gathered(resumed.model)
     if rank == 0:
@@ -153,6 +164,18 @@ def run_rank(rank: int, out: Path) -> None:
         for one, count in ((engine, 7), (engine, 1), (first, 3))
     ]
     found["own"] = len(echo.asked)
+    part = Echo()
+    one_of_two = shared_engine(part, world, answering=1, sharing=RANKS)
+    found["of_one_engine"] = [r.reply_ids[0] for r in one_of_two.generate(requests(3), plain)]
+    found["parts_asked"] = len(part.asked)
+    free = Echo()
+
+    async def play(ask: Any, job: Any) -> int:
+        return int((await ask(requests(5)[job.seed[0]])).reply_ids[0])
+
+    jobs: Any = [SimpleNamespace(seed=(n,)) for n in range(5)]
+    found["free"] = asyncio.run(shared_engine(free, world, answering=RANKS).run(jobs, plain, play))
+    found["played"] = len(free.asked)
     first.load_weights(resumed.model.named_parameters())
     found["clients_weights"] = len(client.weights)
     engine.load_weights(resumed.model.named_parameters())
@@ -243,7 +266,7 @@ def test_one_process_goes_on_from_the_state_of_two(
 ) -> None:
     out, _ = ranks
     learner = Learner(*models(BROKEN))
-    assert load_state(out, learner.model, learner.optimizer) == 1
+    assert states.load(out, learner.model, learner.optimizer) == 1
     learner.update(step_groups(1), 1)
     expected = load_file(out / f"{BROKEN}.safetensors")
     assert_near(gathered(learner.model), expected, NEAR)
@@ -254,6 +277,21 @@ def test_all_ranks_get_all_replies_in_order(ranks: tuple[Path, list[dict[str, An
     for rank in found:
         assert rank["replies"] == [[1, 2, 3, 4, 5, 6, 7], [1], [1, 2, 3]]
     assert sum(rank["own"] for rank in found) == 8  # each was asked of one rank only
+
+
+def test_ranks_that_hold_one_engine_ask_it_the_same(
+    ranks: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    for rank in ranks[1]:
+        assert rank["of_one_engine"] == [1, 2, 3]
+        assert rank["parts_asked"] == 3
+
+
+def test_free_rollouts_are_shared_out_and_all_ranks_get_all(
+    ranks: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    assert [rank["free"] for rank in ranks[1]] == [[1, 2, 3, 4, 5]] * 2
+    assert sorted(rank["played"] for rank in ranks[1]) == [2, 3]
 
 
 def test_engines_get_whole_weights(ranks: tuple[Path, list[dict[str, Any]]]) -> None:

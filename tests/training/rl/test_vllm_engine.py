@@ -11,10 +11,11 @@ import pytest
 import torch
 from transformers import Qwen2ForCausalLM
 
+from core.context import Context
 from core.tokens import Tokenizer
-from core.types import GREEDY, Sampling
+from core.types import GREEDY, Answer, Chat, Message, Problem, Sample, Sampling
 from tests.tiny_model import write_tiny_model
-from training.rl.engines.engine import Generated, Request
+from training.rl.engines.engine import Generated, Job, Request, run_freely, run_rollouts
 from training.rl.engines.torch_engine import TorchEngine
 from training.rl.engines.vllm_engine import ENVIRONMENT, VllmEngine
 from training.rl.recipe import load_rl_recipe
@@ -182,3 +183,64 @@ def test_a_recipes_engine_gives_the_logprobs_that_its_sampling_needs(
     policy, folder = model
     make_engine(cut, folder, policy, Tokenizer.load(folder), max_num_seqs=8)
     assert asked == {"logprobs_mode": "raw_logprobs", "max_num_seqs": 8}
+
+
+class Told:
+    """In place of vLLM: what it was told, in order, and how many weights it took at a time."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def sleep(self, level: int) -> None:
+        self.calls.append(("sleep", level))
+
+    def wake_up(self, tags: list[str]) -> None:
+        self.calls.append(("wake_up", *tags))
+
+    def collective_rpc(self, method: Any, args: tuple[Any, ...]) -> None:
+        for name, _ in args[0]:
+            self.calls.append(name)
+
+    def reset_prefix_cache(self) -> None:
+        self.calls.append("reset")
+
+
+def test_it_sleeps_while_the_policy_learns_and_wakes_for_new_weights() -> None:
+    engine: Any = object.__new__(VllmEngine)
+    engine._llm, engine._sleeps, engine._asleep = Told(), True, False
+
+    def weights() -> Iterator[tuple[str, torch.Tensor]]:
+        for name in "ab":
+            engine._llm.calls.append(f"gather {name}")
+            yield name, torch.zeros(1)
+
+    engine.sleep()
+    engine.sleep()
+    engine.load_weights(weights())
+    assert engine._llm.calls == [
+        ("sleep", 2), ("wake_up", "weights"),
+        "gather a", "a", "gather b", "b",  # one at a time
+        ("wake_up", "kv_cache"), "reset",
+    ]  # fmt: skip
+    engine._sleeps = False
+    engine.sleep()
+    assert engine._llm.calls[-1] == "reset"
+
+
+async def test_free_rollouts_are_those_in_lockstep(vllm_engine: VllmEngine) -> None:
+    class Talker:
+        async def answer(self, problem: Problem, chat: Chat) -> Answer:
+            said = problem.question
+            for _ in range(3):
+                said = (await chat([Message("user", said)], max_tokens=6, tag="talk")).reply
+            return Answer(said, None)
+
+    problems = [Problem(Context(["x"], ""), "ab" * i) for i in range(1, 5)]
+    jobs = [
+        Job(Sample(f"s{i}", "t", i, problem, (), "any"), Talker(), (i,))
+        for i, problem in enumerate(problems)
+    ]
+    both = [await run(vllm_engine, jobs, PLAIN) for run in (run_rollouts, run_freely)]
+    ids = [[[turn.reply_ids for turn in end.turns] for end in ends] for ends in both]
+    assert ids[0] == ids[1]
+    assert all(len(end.turns) == 3 for ends in both for end in ends)

@@ -13,12 +13,11 @@ from safetensors.torch import load_file
 
 from core.errors import UsageError
 from tests.tiny_model import write_tiny_model
-from tests.training.rl.small import small_recipe
+from tests.training.rl.small import read_state, small_recipe
 from training.rl.learner.workers import Workers, train_sharded
 from training.rl.loss import LossSettings
 from training.rl.recipe import Overlong, RlRecipe, TaskShare, Validation, recipe_json
 from training.rl.run import train_rl
-from training.state import STATE_FILE
 
 STEPS = 5
 DRIVER = """
@@ -114,7 +113,7 @@ def test_two_workers_train_as_one_process_and_outlive_a_killed_one(
             assert found[name] == pytest.approx(value, rel=1e-2, abs=1e-4), name
     norms = [json.loads(line)["gradient_norm"] for line in lines[0][1:]]
     assert max(norms) > 0.01  # there was something to learn
-    states = [load_file(folder / STATE_FILE) for folder in (one, two)]
+    states = [read_state(folder) for folder in (one, two)]
     start = load_file(Path(recipe.model) / "model.safetensors")
     assert states[0].keys() == states[1].keys()
     for name, tensor in states[0].items():

@@ -1,24 +1,30 @@
-"""Rollouts for training: many `core.rollout.rollout()` at once against one engine, in lockstep.
+"""Rollouts for training: many `core.rollout.rollout()` at once against one engine, in lockstep, or
+each as fast as it goes.
 
-An engine batch starts exactly when every rollout that is still running waits for a reply, and
-holds all that wait, in the order of the jobs. So what is computed together depends on the
-jobs and their seeds alone, never on timing: same seeds, same bytes.
+In lockstep an engine batch starts exactly when every rollout that is still running waits for a
+reply, and holds all that wait, in the order of the jobs. So what is computed together depends on
+the jobs and their seeds alone, never on timing: same seeds, same bytes.
 
     jobs -> rollout() each, its seat asks -> all seats wait -> engine.generate(batch) -> ...
+
+That waits for the longest reply of every turn. A free engine takes each request as it comes
+(`FreeEngine`): it is as busy as there are rollouts, and what shares a batch depends on timing.
+A request that fails for itself alone costs its rollout.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from core.errors import HarnessError, PromptTooLong
+from core.errors import HarnessError, PromptTooLong, RequestFailed
 from core.rollout import rollout, told
 from core.tokens import Tokenizer
 from core.types import Message, Method, Sample, Sampling, TokenSpan, Trajectory, Turn
@@ -54,6 +60,10 @@ class Generated:
     finish_reason: str
 
 
+Ask = Callable[[Request], Awaitable[Generated]]
+"""How one rollout asks. Raises RequestFailed where the request alone failed."""
+
+
 class RolloutEngine(Protocol):
     """A model that answers prompts and takes new weights. `window_tokens` bounds a prompt and
     its reply together."""
@@ -61,14 +71,67 @@ class RolloutEngine(Protocol):
     tokenizer: Tokenizer
     window_tokens: int
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generated]:
-        """Replies in the order of the requests. Blocks; called in a worker thread.
-        `sampling.seed` is not looked at: each request has its own."""
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling
+    ) -> Sequence[Generated | RequestFailed]:
+        """Replies in the order of the requests; an error in place of one that failed for itself
+        alone. Blocks; called in a worker thread. `sampling.seed` is not looked at: each request
+        has its own."""
         ...
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Replaces weights, by their names in the checkpoint, without a restart."""
+        """Replaces weights, by their names in the checkpoint, without a restart. Takes them one by
+        one, and wakes from sleep."""
         ...
+
+    def sleep(self) -> None:
+        """Nothing is asked until new weights come: gives memory away that others may take."""
+        ...
+
+
+Play = Callable[[Ask, Job], Coroutine[Any, Any, Trajectory]]
+"""One rollout from its beginning to its end, asking so."""
+
+
+class FreeEngine(Protocol):
+    """An engine that takes requests one by one, as they come."""
+
+    async def run(self, jobs: Sequence[Job], sampling: Sampling, play: Play) -> list[Trajectory]:
+        """Plays all jobs at once, each with a way to ask; their trajectories, in order."""
+        ...
+
+
+async def run_freely(
+    engine: RolloutEngine, jobs: Sequence[Job], sampling: Sampling
+) -> list[Trajectory]:
+    """As `run_rollouts`, each rollout as fast as it goes.
+
+    Raises:
+        ValueError: no jobs, or the engine is no FreeEngine.
+        Exception: as run_rollouts does.
+    """
+    if not jobs:
+        raise ValueError("run_freely: no jobs")
+    run = getattr(engine, "run", None)
+    if run is None:
+        raise ValueError(f"{type(engine).__name__} answers in lockstep only")
+
+    async def play(ask: Ask, job: Job) -> Trajectory:
+        return await rollout(job.sample, job.method, _Seat(engine, ask, job.seed))
+
+    ends: list[Trajectory] = await run(jobs, sampling, play)
+    return ends
+
+
+async def together(rollouts: Iterable[Coroutine[Any, Any, Trajectory]]) -> list[Trajectory]:
+    """All at once, in order; the first that raises stops the others."""
+    tasks = [asyncio.create_task(one) for one in rollouts]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def run_rollouts(
@@ -87,7 +150,9 @@ async def run_rollouts(
         raise ValueError("run_rollouts: no jobs")
     lockstep = _Lockstep(len(jobs))
     running = [
-        asyncio.create_task(_seated(_Seat(engine, lockstep, index, job.seed), job))
+        asyncio.create_task(
+            _seated(lockstep, _Seat(engine, partial(lockstep.ask, index), job.seed), job)
+        )
         for index, job in enumerate(jobs)
     ]
     try:
@@ -105,14 +170,14 @@ async def run_rollouts(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _seated(seat: _Seat, job: Job) -> Trajectory:
+async def _seated(lockstep: _Lockstep, seat: _Seat, job: Job) -> Trajectory:
     try:
         return await rollout(job.sample, job.method, seat)
     except HarnessError as error:  # a fatal one: the others must not go on for long
-        seat.lockstep.failure = error
+        lockstep.failure = error
         raise
     finally:
-        seat.lockstep.close_seat()
+        lockstep.close_seat()
 
 
 class _Lockstep:
@@ -148,21 +213,21 @@ class _Lockstep:
         self._waiting = dict(sorted(self._waiting.items()))
         return [request for request, _ in self._waiting.values()]
 
-    def answer(self, replies: Sequence[Generated]) -> None:
+    def answer(self, replies: Sequence[Generated | RequestFailed]) -> None:
         asked, self._waiting = self._waiting, {}
         for (_, future), reply in zip(asked.values(), replies, strict=True):
-            future.set_result(reply)
+            if isinstance(reply, RequestFailed):
+                future.set_exception(reply)
+            else:
+                future.set_result(reply)
 
 
 class _Seat:
     """The `core.types.Chat` of one rollout."""
 
-    def __init__(
-        self, engine: RolloutEngine, lockstep: _Lockstep, index: int, seed: tuple[int, ...]
-    ) -> None:
+    def __init__(self, engine: RolloutEngine, ask: Ask, seed: tuple[int, ...]) -> None:
         self.engine = engine
-        self.lockstep = lockstep
-        self.index = index
+        self.ask = ask
         self.seed = seed
         self.asked = 0
 
@@ -187,7 +252,7 @@ class _Seat:
         turn_seed = (*self.seed, self.asked)
         self.asked += 1
         request = Request(prompt_ids, min(max_tokens, window - len(prompt_ids)), turn_seed)
-        reply = await self.lockstep.ask(self.index, request)
+        reply = await self.ask(request)
         turn = Turn(
             tag=tag,
             messages=tuple(messages),

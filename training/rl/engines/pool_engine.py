@@ -21,6 +21,7 @@ import os
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,16 +29,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoConfig
 
-from core.errors import HarnessError, ServerDied
+from core.errors import HarnessError, RequestFailed, ServerDied
 from core.files import whole
 from core.tokens import Tokenizer
-from core.types import Sampling
+from core.types import Sampling, Trajectory
 from serving.api.wire import Reply
 from serving.catalogue import REPOSITORY, CpuSettings, ModelEntry
 from serving.client import Client, ClientOptions
 from serving.leftovers import clear_away, new_folder
+from serving.placement import with_engine
 from serving.pool import SERVE_LOGS, Pool
-from training.rl.engines.engine import Generated, Request
+from training.rl.engines.engine import Generated, Job, Play, Request, together
 from training.rl.engines.vllm_engine import integer_seed, vllm_logprobs_mode
 from training.rl.recipe import RlRecipe
 
@@ -89,31 +91,33 @@ def _stop(pool: Pool, folder: Path | None) -> None:
 
 
 def served_entry(recipe: RlRecipe, folder: Path) -> ModelEntry:
-    """The checkpoint in `folder` as the catalogue would describe it: one GPU a replica, of which
-    it takes a part and leaves the rest to the learner; else one core.
+    """The checkpoint in `folder` as the catalogue would describe it: on GPUs `tensor_parallel` of
+    them a replica, of which it takes a part and leaves the rest to the learner; else one core.
 
     Raises:
         UsageError: vLLM has no logprobs of the kind that training needs for this sampling.
     """
     window = int(AutoConfig.from_pretrained(folder).max_position_embeddings)
-    return ModelEntry(
+    entry = ModelEntry(
         name=folder.resolve().name,
         source=f"./{os.path.relpath(folder.resolve(), REPOSITORY)}",
         window_tokens=window,
+        tensor_parallel=recipe.tensor_parallel,
         engine={
-            "enforce_eager": True,
-            "gpu_memory_utilization": 0.4,
+            "gpu_memory_utilization": recipe.engine_memory,
             "logprobs_mode": vllm_logprobs_mode(recipe),
         },
         cpu=CpuSettings(
             # Prompts are read whole, as in the catalogue's CPU settings.
             engine={
+                "enforce_eager": True,
                 "max_num_seqs": 64,
                 "max_num_batched_tokens": max(window, CPU_BATCH_TOKENS),
                 "enable_chunked_prefill": False,
             },
         ),
     )
+    return with_engine(entry, recipe.engine_options)
 
 
 class PoolEngine:
@@ -133,24 +137,56 @@ class PoolEngine:
             connections=pool.entry.concurrency,
         )
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generated]:
-        """See RolloutEngine.
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling
+    ) -> list[Generated | RequestFailed]:
+        """See RolloutEngine. What failed alone, retries included, stands as its error.
 
         Raises:
-            HarnessError: a request failed, retries included (`serving.client.Client.complete`).
             ServerDied: the pool ended, or its replicas keep dying.
         """
         for _ in range(ATTEMPTS):
             try:
-                replies = asyncio.run(self._ask(requests, sampling))
+                replies = asyncio.run(self._all(requests, sampling))
             except HarnessError:
                 self.pool.check()  # the better account, if that is why
                 raise
-            if set(self.pool.weights_versions()) == {self._version}:
-                return [_generated(reply) for reply in replies]
-            if self._file is not None:
-                self.pool.load_weights(self._file.name, self._version)
-        raise ServerDied(f"replicas of {self.pool.entry.name} died under {ATTEMPTS} batches")
+            if self._is_current():
+                return replies
+        raise self._died()
+
+    async def run(self, jobs: Sequence[Job], sampling: Sampling, play: Play) -> list[Trajectory]:
+        """See FreeEngine. As many requests are at the servers as the options have connections.
+        Where a replica died under them, all rollouts are played again.
+
+        Raises:
+            ServerDied: the pool ended, or its replicas keep dying.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                async with Client(self._options) as client:
+                    ask = partial(self._one, client, sampling)
+                    ends = await together(play(ask, job) for job in jobs)
+            except HarnessError:
+                self.pool.check()
+                raise
+            if await asyncio.to_thread(self._is_current):
+                return ends
+        raise self._died()
+
+    def _is_current(self) -> bool:
+        """Whether all replicas have the weights that they should have; else they get them."""
+        if set(self.pool.weights_versions()) == {self._version}:
+            return True
+        if self._file is not None:
+            self.pool.load_weights(self._file.name, self._version)
+        return False
+
+    def _died(self) -> ServerDied:
+        return ServerDied(f"replicas of {self.pool.entry.name} died under {ATTEMPTS} batches")
+
+    def sleep(self) -> None:
+        """See RolloutEngine. Replicas have GPUs of their own, or a share that they keep."""
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """See RolloutEngine. They travel in bfloat16. A layer changes once all of it has come:
@@ -171,26 +207,34 @@ class PoolEngine:
             self._file.unlink()
         self._file, self._version = file, version
 
-    async def _ask(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        """All at once; the servers' queues hold what waits. The first failure stops the others."""
+    async def _all(
+        self, requests: Sequence[Request], sampling: Sampling
+    ) -> list[Generated | RequestFailed]:
+        """All at once; the servers' queues hold what waits. A fatal failure stops the others."""
+
+        async def one(client: Client, request: Request) -> Generated | RequestFailed:
+            try:
+                return await self._one(client, sampling, request)
+            except RequestFailed as error:
+                return error
+
         async with Client(self._options) as client:
-            asked = [
-                asyncio.create_task(
-                    client.complete(
-                        self.pool.entry.name,
-                        request.prompt_ids,
-                        max_tokens=request.max_tokens,
-                        sampling=replace(sampling, seed=integer_seed(request)),
-                    )
-                )
-                for request in requests
-            ]
+            asked = [asyncio.create_task(one(client, request)) for request in requests]
             try:
                 return await asyncio.gather(*asked)
             finally:
                 for task in asked:
                     task.cancel()
                 await asyncio.gather(*asked, return_exceptions=True)
+
+    async def _one(self, client: Client, sampling: Sampling, request: Request) -> Generated:
+        reply = await client.complete(
+            self.pool.entry.name,
+            request.prompt_ids,
+            max_tokens=request.max_tokens,
+            sampling=replace(sampling, seed=integer_seed(request)),
+        )
+        return _generated(reply)
 
 
 def _generated(reply: Reply) -> Generated:

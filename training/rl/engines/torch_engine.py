@@ -75,6 +75,9 @@ class TorchEngine:
             self._caches.put(torch.zeros(place * batch_tokens, dtype=dtype, device=model.device))
         self.load_weights(model.state_dict().items())
 
+    def sleep(self) -> None:
+        """See RolloutEngine. It holds little, and keeps it."""
+
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """See RolloutEngine. Raises ValueError for an unknown name or a wrong shape."""
         with torch.inference_mode():

@@ -2,9 +2,9 @@
 
 One `update` makes `mini_batches` steps of AdamW, each on its share of the groups: pack, score
 under the policy and the reference, the loss of training/rl/loss.py, gradients accumulated over
-micro-batches, clipped, applied. At a world size above 1 (FSDP2, training/rl/learner/sharded.py)
-every rank packs the same and takes every world-size-th micro-batch; the sums over ranks are
-those of one process.
+micro-batches, clipped, applied; those that are no numbers are skipped and counted. At a world size
+above 1 (FSDP2, training/rl/learner/sharded.py) every rank packs the same and takes every
+world-size-th micro-batch; the sums over ranks are those of one process.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
+from core.errors import HarnessError
+from training.rl.learner import states
 from training.rl.learner.packing import MicroBatch, Packed, pack
 from training.rl.learner.policy import ATTENTION, score_replies
 from training.rl.learner.protocol import Groups
 from training.rl.loss import LossStats, k3, policy_loss
 from training.rl.recipe import RlRecipe
-from training.state import load_state, save_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Learner:
         self.world = world or World()
         self.device = next(model.parameters()).device
         self.optimizer = adamw(model, recipe)
+        self.skipped_in_a_row = 0
         for one in filter(None, (model, reference)):
             one.set_attn_implementation(ATTENTION)
 
@@ -75,6 +77,9 @@ class Learner:
 
         A group is the conversations of all rollouts of one question. Without a single reply
         token nothing changes.
+
+        Raises:
+            HarnessError: `most_skipped` optimizer steps in a row had gradients that are no numbers.
         """
         started = time.monotonic()
         recipe = self.recipe
@@ -99,8 +104,9 @@ class Learner:
             means = stats.means()
             drift = means["log_ratio"] if drift is None else drift
             steps.append({**means, "entropy": entropy, "gradient_norm": norm})
+        good = [one for one in steps if math.isfinite(one["gradient_norm"])]
         for name in steps[0]:
-            metrics[name] = math.fsum(one[name] for one in steps) / len(steps)
+            metrics[name] = math.fsum(one[name] for one in good or steps) / len(good or steps)
         computed = sum(packed.computed for packed in packs)
         unshared = sum(packed.unshared for packed in packs)
         padding = sum(packed.padding for packed in packs)
@@ -109,6 +115,7 @@ class Learner:
             metrics["kl"] = kl
         metrics |= {
             "drift": drift or 0.0,
+            "skipped": len(steps) - len(good),
             "padding": padding / computed,
             "shared": 1 - (computed - padding) / unshared,
             "update_tokens": unshared,
@@ -122,11 +129,11 @@ class Learner:
 
     def load(self, out: Path) -> int:
         """See RolloutLearner."""
-        return load_state(out, self.model, self.optimizer)
+        return states.load(out, self.model, self.optimizer)
 
     def save(self, out: Path, step: int) -> None:
         """See RolloutLearner."""
-        save_state(out, self.model, self.optimizer, step)
+        states.save(out, self.model, self.optimizer, step, self.recipe.keep_states)
 
     def _pack(self, groups: Groups) -> Packed:
         recipe = self.recipe
@@ -172,12 +179,28 @@ class Learner:
             total = stats if total is None else total + stats
             entropies += entropy_U[batch.index_N].sum() * counts
         assert total is not None
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
         entropy = float(self.world.sum(entropies)) / packed.reply_tokens
-        whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        return self._over_ranks(total), entropy, float(whole)
+        return self._over_ranks(total), entropy, self._apply()
+
+    def _apply(self) -> float:
+        """Clips the gradients and takes the optimizer's step, unless one of them is no number:
+        AdamW's moments would never get rid of it. Returns their norm, the same on all ranks."""
+        recipe = self.recipe
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip_norm)
+        whole = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+        if math.isfinite(whole):
+            self.optimizer.step()
+            self.skipped_in_a_row = 0
+        else:
+            self.skipped_in_a_row += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.skipped_in_a_row >= recipe.most_skipped:
+            raise HarnessError(
+                f"{self.skipped_in_a_row} optimizer steps in a row had gradients of norm {whole}. "
+                "The last saved state is from before them: go on from it with a lower "
+                "learning_rate, or look at the losses in metrics.jsonl."
+            )
+        return whole
 
     def _over_ranks(self, stats: LossStats) -> LossStats:
         sums = {f.name: getattr(stats, f.name) for f in fields(stats)}

@@ -38,9 +38,9 @@ class RolloutLearner(Protocol):
         ...
 
     def load(self, out: Path) -> int:
-        """Goes on from the state in `out`: returns its step, 0 where there is none."""
+        """Goes on from the newest state in `out`: returns its step, 0 where there is none."""
         ...
 
     def save(self, out: Path, step: int) -> None:
-        """Replaces the state in `out` by this one, after `step` steps."""
+        """Adds the state after `step` steps to those in `out`, of which a few stay."""
         ...

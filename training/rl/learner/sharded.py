@@ -6,8 +6,8 @@ Every rank runs the loop of training/rl/loop.py with the same seeds, so all ask 
                 vLLM replicas); all get all replies
     update      each rank takes every world-size-th micro-batch (training/rl/learner/learner.py);
                 FSDP2 gathers a layer's weights when it runs and shares out its gradients
-    weights     gathered tensor by tensor into each rank's engine
-    state       gathered to rank 0, in the one file of training/state.py: a run may go on with
+    weights     gathered one by one into each rank's engine (`tensor_parallel` ranks share one)
+    state       each rank writes its part (training/rl/learner/states.py): a run may go on with
                 another number of ranks
 
 `train_rank` runs in any process group; training/rl/learner/workers.py starts one with Ray Train.
@@ -16,27 +16,21 @@ What was run: two ranks on CPUs (gloo), in float32 and bfloat16, against one pro
 torch engine, with vLLM in both ranks, and with the pool behind rank 0. What was not: GPUs
 (NCCL), several machines, models of 7B and more.
 
-Memory of a rank by calculation, for Qwen2.5-7B (7.6e9 weights) on 8 GPUs: float32 weights,
-gradients and AdamW's two moments take 16 bytes a weight, 15.2 GB a rank; the bfloat16 reference
-1.9 GB. Gathered for a while: embedding and output matrix of policy and reference 2.2 GB each,
-with a gradient of 2.2 GB (4.4 GB while reduced, in float32), and two layers of 0.5 GB. At 16,384
-tokens a micro-batch, gradient checkpointing keeps 28 states of 3,584 float32 numbers a token, 6.6
-GB, and 4,096 tokens' logits are 2.5 GB, three times over. Together about 43 GB, and the rollout
-engine's own 15.2 GB of bfloat16 weights and its cache beside them: a card of 80 GB. At the start
-a rank's card holds the whole model in float32 for a moment (30 GB), and vLLM takes new weights
-all at once (15.2 GB, when nothing is gathered and there are no gradients).
+Memory of a rank: training/rl/fit.py. Models are loaded in the machine's memory, each rank a whole
+one (4 bytes a weight, 2 more for a reference), and a layer at a time goes to the rank's GPU; new
+weights are gathered one by one while the engine takes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import MethodType
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
-from safetensors import safe_open
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
@@ -44,22 +38,35 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from transformers import Qwen2ForCausalLM
 
+from core.errors import RequestFailed
 from core.tokens import Tokenizer
-from core.types import Sampling
+from core.types import Sampling, Trajectory
 from tasks.corpora.read import Corpora
 from training.rl.agent import make_agent
-from training.rl.engines.engine import Generated, Request, RolloutEngine
+from training.rl.engines.engine import (
+    FreeEngine,
+    Generated,
+    Job,
+    Play,
+    Request,
+    RolloutEngine,
+)
 from training.rl.learner.learner import Learner, World
 from training.rl.learner.policy import scores
 from training.rl.loop import Trainer
 from training.rl.recipe import RlRecipe
-from training.rl.run import load_models, make_engine
-from training.state import ADAMW_STATE, STATE_FILE, OnStep, state_tensors, write_state
+from training.rl.run import check_machine, load_models, make_engine
+from training.state import OnStep
 
+T = TypeVar("T")
 Precision = Literal["bfloat16", "float32"]
+
+COLLECTIVE_TIMEOUT_S = 6 * 3600
+"""Ranks wait for each other for so long: longer than any reply is waited for (half an hour,
+serving/client.py) and than a whole step's rollouts, which they await where one rank asks a pool."""
 
 
 def train_rank(
@@ -78,7 +85,11 @@ def train_rank(
     """
     world = World(dist.get_rank(), dist.get_world_size())
     tokenizer = Tokenizer.load(folder)
-    policy, reference = load_models(recipe, folder, where)
+    if where.type == "cuda":
+        check_machine(recipe, where.type, world.size)
+    # `shard` moves a layer at a time; only the torch engine wants them whole where it answers.
+    whole_at = where if recipe.engine == "torch" else torch.device("cpu")
+    policy, reference = load_models(recipe, folder, whole_at)
     own = None
     if recipe.engine != "pool" or world.rank == 0:  # of pools there is one, with replicas enough
         # vLLM must take this process group for what it is: ranks that it has not started.
@@ -88,7 +99,8 @@ def train_rank(
     engine = SharedEngine(
         own,
         world,
-        answering=1 if recipe.engine == "pool" else world.size,
+        answering=1 if recipe.engine == "pool" else world.size // recipe.tensor_parallel,
+        sharing=recipe.tensor_parallel if recipe.engine == "vllm" else 1,
         tokenizer=tokenizer,
         window_tokens=int(policy.config.max_position_embeddings),
         precision=recipe.precision,
@@ -99,7 +111,7 @@ def train_rank(
         shard(reference, mesh, "float32")  # as it is: already in the precision it computes in
     trainer = Trainer(
         recipe=recipe,
-        learner=ShardedLearner(policy, reference, recipe, world=world),
+        learner=Learner(policy, reference, recipe, world=world),
         engine=engine,
         method=make_agent(recipe, tokenizer),
         corpora=corpora,
@@ -135,9 +147,10 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 class SharedEngine:
-    """A `RolloutEngine` over the ranks: each of the first `answering` ranks answers a share of
-    every batch with its own `engine` (the others have None), and all get all replies. All ranks
-    must ask the same."""
+    """A `RolloutEngine` over the ranks: a batch is shared out among `answering` engines, and all
+    ranks get all replies. `sharing` ranks that follow each other hold the parts of one engine
+    (tensor parallel): each asks its part the same at once. `engine` is None on a rank without
+    one. All ranks must ask the same."""
 
     def __init__(
         self,
@@ -145,35 +158,68 @@ class SharedEngine:
         world: World,
         *,
         answering: int,
+        sharing: int = 1,
         tokenizer: Tokenizer,
         window_tokens: int,
         precision: Precision,
     ) -> None:
-        self.engine, self.world, self.answering = engine, world, answering
+        self.engine, self.world = engine, world
+        self.answering, self.sharing = answering, sharing
         self.tokenizer, self.window_tokens = tokenizer, window_tokens
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         # Replies are Python objects: over CPUs also where the default group is NCCL's.
-        self.group = dist.new_group(backend="gloo")
+        self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S))
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generated]:
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling
+    ) -> list[Generated | RequestFailed]:
         """See RolloutEngine.
 
         Raises:
             RuntimeError: the ranks ask different things.
         """
-        replies: list[Generated] = []
+        replies: Sequence[Generated | RequestFailed] = []
         if self.engine is not None:
-            mine = shares(requests, self.answering)[self.world.rank]
+            place, part = divmod(self.world.rank, self.sharing)
+            mine = shares(requests, self.answering)[place]
             replies = self.engine.generate(mine, sampling) if mine else []
-        asked = hash(tuple(requests))
-        gathered: list[tuple[int, list[Generated]]] = [(asked, [])] * self.world.size
-        dist.all_gather_object(gathered, (asked, replies), group=self.group)
+            if part:  # the first of those that share an engine tells what it answered
+                replies = []
+        return self._of_all_ranks(hash(tuple(requests)), replies)
+
+    async def run(self, jobs: Sequence[Job], sampling: Sampling, play: Play) -> list[Trajectory]:
+        """See FreeEngine: each rank with an engine plays a share of the jobs by itself, those of a
+        question together, and all get all trajectories at the end.
+
+        Raises:
+            RuntimeError: the ranks play different jobs, or share an engine.
+        """
+        if self.sharing > 1:
+            raise RuntimeError("ranks that share an engine must ask it in lockstep")
+        ends: list[Trajectory] = []
+        if self.engine is not None:
+            free: FreeEngine = self.engine  # type: ignore[assignment]
+            start, end = (len(jobs) * (self.world.rank + n) // self.answering for n in (0, 1))
+            mine = jobs[start:end]
+            ends = await free.run(mine, sampling, play) if mine else []
+        return self._of_all_ranks(hash(tuple(job.seed for job in jobs)), ends)
+
+    def _of_all_ranks(self, asked: int, answers: Sequence[T]) -> list[T]:
+        """What all ranks have, in the order of ranks. `asked` must be the same on all."""
+        gathered: list[tuple[int, Sequence[T]]] = [(asked, [])] * self.world.size
+        dist.all_gather_object(gathered, (asked, answers), group=self.group)
         if any(other != asked for other, _ in gathered):
             raise RuntimeError("ranks ask their engines different things: not in lockstep")
-        return [reply for _, part in gathered for reply in part]
+        return [answer for _, part in gathered for answer in part]
+
+    def sleep(self) -> None:
+        """See RolloutEngine."""
+        if self.engine is not None:
+            self.engine.sleep()
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """See RolloutEngine. Takes sharded weights; matrices travel in the engine's precision."""
+        """See RolloutEngine. Takes sharded weights, gathered one by one as the engine takes them;
+        matrices travel in its precision."""
         whole_ones = self._gathered(weights)
         if self.engine is not None:
             self.engine.load_weights(whole_ones)
@@ -198,58 +244,3 @@ def shares(requests: Sequence[Request], count: int) -> list[list[Request]]:
         parts[(2 * before + size) * count // (2 * total)].append(request)
         before += size
     return parts
-
-
-class ShardedLearner(Learner):
-    """One rank's part of a learner. All ranks must call together."""
-
-    def load(self, out: Path) -> int:
-        """See RolloutLearner."""
-        return load_sharded_state(out, self.model, self.optimizer)
-
-    def save(self, out: Path, step: int) -> None:
-        """See RolloutLearner."""
-        save_sharded_state(out, self.model, self.optimizer, step, self.world)
-
-
-def save_sharded_state(
-    out: Path,
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    step: int,
-    world: World,
-) -> None:
-    """`training.state.save_state` for sharded weights and moments: rank 0 gathers them into its
-    CPU memory, 12 bytes a weight, and writes."""
-    tensors: dict[str, Tensor] = {}
-    for name, tensor in state_tensors(model, optimizer):
-        gathered = whole(tensor)
-        if world.rank == 0:
-            tensors[name] = gathered.cpu()
-    if world.rank == 0:
-        write_state(out, tensors, step)
-    dist.barrier()  # nobody goes on to fail while the file is not there
-
-
-def load_sharded_state(out: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """`training.state.load_state` for sharded weights: each rank reads the file and keeps its
-    own part, one tensor at a time. The file may come from any number of ranks."""
-    path = out / STATE_FILE
-    if not path.exists():
-        return 0
-    with safe_open(str(path), "pt") as file, torch.no_grad():
-        names = set(file.keys())
-
-        def part(name: str, like: DTensor) -> Tensor:
-            tensor = file.get_tensor(name).to(like.device)
-            if tensor.ndim == 0:
-                return tensor
-            # No rank sends: each has the whole tensor and keeps its part.
-            return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)
-
-        for name, weight in model.named_parameters():
-            weight.copy_(part(f"weight/{name}", weight))
-            state = {key: f"{key}/{name}" for key in ADAMW_STATE if f"{key}/{name}" in names}
-            if state:
-                optimizer.state[weight] = {key: part(at, weight) for key, at in state.items()}
-        return int(file.metadata()["step"])

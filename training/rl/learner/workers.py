@@ -22,6 +22,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,10 @@ from serving.ports import free_ports
 from serving.process.cluster import OBJECT_STORE_BYTES
 from tasks.corpora.read import Corpora
 from training.rl.agent import check_names, run_record, with_whole_paths
+from training.rl.learner.sharded import COLLECTIVE_TIMEOUT_S
 from training.rl.loop import METRICS_FILE
 from training.rl.recipe import RlRecipe, recipe_json
-from training.rl.run import checkpoint_folder, finish
+from training.rl.run import check_machine, checkpoint_folder, finish
 from training.state import OnStep, claim
 
 RAY_TRAIN_FOLDER = "ray_train"
@@ -74,9 +76,15 @@ def train_sharded(
     if workers.count < 1:
         raise UsageError(f"workers: got {workers.count}, expected at least 1")
     out = out.resolve()
-    folder = checkpoint_folder(recipe.model).resolve()
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     check_names(recipe)
+    if workers.count % recipe.tensor_parallel and recipe.engine == "vllm":
+        raise UsageError(
+            f"workers: got {workers.count}, expected a multiple of tensor_parallel "
+            f"({recipe.tensor_parallel}): so many ranks share an engine"
+        )
+    check_machine(recipe, kind, workers.count)
+    folder = checkpoint_folder(recipe.model).resolve()
     claim(out, run_record(recipe), resume)
     job = {
         "recipe": recipe_json(with_whole_paths(recipe)),
@@ -103,7 +111,7 @@ def _fit(
     from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    work, torch_config = _work, TorchConfig(backend=backend)
+    work, torch_config = _work, TorchConfig(backend=backend, timeout_s=COLLECTIVE_TIMEOUT_S)
     if meeting is not None:
         work, torch_config = _meet_and_work, _no_group()
     trainer = TorchTrainer(
@@ -152,6 +160,7 @@ def _meet_and_work(job: dict[str, Any]) -> str | None:
         init_method=file.as_uri(),
         rank=here.get_world_rank(),
         world_size=here.get_world_size(),
+        timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
     )
     try:
         return _work(job)
