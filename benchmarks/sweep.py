@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
 from benchmarks.admission import Admission
@@ -25,11 +23,12 @@ from benchmarks.provenance import command_line, provenance
 from benchmarks.store import Cell, Store
 from benchmarks.stored_chat import Ask, StoredChat
 from benchmarks.watch.metrics import metrics_at
+from benchmarks.watch.signals import run_until_term, term_as_interrupt
 from benchmarks.watch.state import Health, StateFile, network_warning
 from core.context import Context
 from core.errors import HarnessError, ServerDied, UsageError
 from core.evidence import Placed, placed
-from core.rollout import failed, rollout, run_async
+from core.rollout import failed, rollout
 from core.types import Answer, Failure, Method, Problem, Sample
 from serving.client import Client
 from serving.limits.budget import Budget
@@ -125,7 +124,7 @@ def sweep(
             command goes on.
         KeyboardInterrupt: stopped by Ctrl-C or a TERM signal; likewise.
     """
-    with Store.write(run_dir) as store, _term_as_interrupt():
+    with Store.write(run_dir) as store, term_as_interrupt():
         stored = store.settings()
         if stored is None:
             store.set_up(plan.settings, plan.cells)
@@ -157,7 +156,7 @@ def sweep(
                     work[run.model.served_as] += round(run.work)
                 with server(work) as serving:
                     display.health = serving.health
-                    run_async(_side_by_side(runs, serving.answers, display))
+                    run_until_term(_side_by_side(runs, serving.answers, display))
         return ledger(store)
 
 
@@ -391,21 +390,3 @@ def _counts(plan: Plan, store: Store, jobs: dict[str, list[Job]]) -> Counts:
         done=total - len(owed),
         cells_done=len(plan.cells) - len(open_cells),
     )
-
-
-@contextmanager
-def _term_as_interrupt() -> Iterator[None]:
-    """A TERM signal, as Slurm and Kubernetes send it, stops a sweep the way Ctrl-C does; also
-    where Ctrl-C itself is ignored, as in a script's background."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        handler = signal.getsignal(signal.SIGINT)
-        if not callable(handler):
-            raise KeyboardInterrupt
-        handler(signal.SIGINT, frame)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

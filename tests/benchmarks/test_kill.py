@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -36,7 +37,7 @@ input_tokens = 900
 [[cells]]
 tasks = ["niah_single_1"]
 lengths = [2048, 4096]
-samples = 4
+samples = {samples}
 """
 
 
@@ -49,9 +50,13 @@ def server(tokenizer: Tokenizer) -> Iterator[ReaderServer]:
 @pytest.fixture
 def command(tmp_path: Path, tokenizer: Tokenizer, server: ReaderServer) -> list[str]:
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer._spec))
-    (tmp_path / "killed.toml").write_text(SUITE)
+    write_suite(tmp_path, samples=4)
     flags = ["--endpoint", server.url, "--tokenizer", str(tmp_path), "--concurrency", "3"]
     return [sys.executable, str(ROOT / "run.py"), "sweep", str(tmp_path / "killed.toml"), *flags]
+
+
+def write_suite(folder: Path, samples: int) -> None:
+    (folder / "killed.toml").write_text(SUITE.format(samples=samples))
 
 
 def stored_requests(run_dir: Path) -> set[str]:
@@ -69,23 +74,35 @@ def endings(run_dir: Path) -> list[tuple[object, ...]]:
         ]
 
 
-def start(command: list[str], out: Path) -> subprocess.Popen[bytes]:
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen([*command, "--out", str(out)], stdout=quiet, stderr=quiet)
+def start(
+    command: list[str], out: Path, log: int | IO[bytes] = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*command, "--out", str(out)], stdout=log, stderr=log)
 
 
-def test_ten_kills_lose_nothing(tmp_path: Path, command: list[str], server: ReaderServer) -> None:
+def wait_for(server: ReaderServer, requests: int, process: subprocess.Popen[bytes]) -> None:
+    """Until the server was asked so often by a sweep that still runs."""
+    deadline = time.monotonic() + 60
+    while len(server.asked) < requests:
+        assert process.poll() is None, "the sweep ended before its kill"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize(
+    ("kills", "samples"), [(10, 4), pytest.param(100, 40, marks=pytest.mark.cluster)]
+)
+def test_kills_lose_nothing(
+    tmp_path: Path, command: list[str], server: ReaderServer, kills: int, samples: int
+) -> None:
+    write_suite(tmp_path, samples)
     out, whole = tmp_path / "killed", tmp_path / "whole"
     random_turns = random.Random(7)
-    for _ in range(10):
+    for _ in range(kills):
         known = stored_requests(out)
         before = len(server.asked)
         process = start(command, out)
-        goal = before + random_turns.randint(1, 9)
-        deadline = time.monotonic() + 60
-        while len(server.asked) < goal and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        wait_for(server, before + random_turns.randint(1, 9), process)
         process.send_signal(signal.SIGKILL)
         process.wait()
         time.sleep(2 * server.delay_s)
@@ -97,7 +114,7 @@ def test_ten_kills_lose_nothing(tmp_path: Path, command: list[str], server: Read
 
     assert start(command, whole).wait(timeout=120) == 0
     assert endings(out) == endings(whole)
-    assert len(endings(out)) == 2 * 2 * 4
+    assert len(endings(out)) == 2 * 2 * samples
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on(
@@ -110,8 +127,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(
         process = start(command, out)
     finally:
         signal.signal(signal.SIGINT, usual)
-    while len(server.asked) < 8:
-        time.sleep(0.01)
+    wait_for(server, len(server.asked) + 8, process)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) == 1
     known, before = stored_requests(out), len(server.asked)
@@ -127,15 +143,17 @@ def test_a_term_signal_leaves_a_run_that_goes_on(
     """As Slurm and Kubernetes send it; also to a job in a script's background, which inherits
     Ctrl-C as ignored."""
     out = tmp_path / "stopped"
-    usual = signal.signal(signal.SIGINT, inherited)
+    usual, log = signal.signal(signal.SIGINT, inherited), tmp_path / "log"
     try:
-        process = start(command, out)
+        with log.open("wb") as stream:
+            process = start(command, out, stream)
     finally:
         signal.signal(signal.SIGINT, usual)
-    while len(server.asked) < 8:
-        time.sleep(0.01)
+    wait_for(server, len(server.asked) + 8, process)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 1
+    assert "same command" in log.read_text()
+    assert not re.search("Traceback|exception|ignored", log.read_text())
     known, before = stored_requests(out), len(server.asked)
     assert known
     assert start(command, out).wait(timeout=120) == 0
