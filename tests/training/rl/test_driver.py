@@ -56,7 +56,7 @@ class Free:
     """A free engine over `Steps`."""
 
     tokenizer: Any = Words()
-    window_tokens = 100
+    window_tokens = 10**10
 
     def __init__(self, steps: Steps) -> None:
         self.steps = steps

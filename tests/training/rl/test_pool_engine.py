@@ -46,6 +46,16 @@ def recipe() -> RlRecipe:
 # -- with a stand-in for the pool ----------------------------------------------------------------
 
 
+def test_a_recipes_options_are_those_of_the_replicas(recipe: RlRecipe, folder: Path) -> None:
+    changes = {"tensor_parallel": 2, "engine_memory": 0.6, "engine_options": {"max_num_seqs": 9}}
+    entry = served_entry(recipe.model_copy(update=changes), folder)
+    assert entry.cpu is not None
+    assert entry.tensor_parallel == 2
+    assert (entry.engine["gpu_memory_utilization"], entry.engine["max_num_seqs"]) == (0.6, 9)
+    assert "enforce_eager" not in entry.engine, "compiled on GPUs"
+    assert (entry.cpu.engine["enforce_eager"], entry.cpu.engine["max_num_seqs"]) == (True, 9)
+
+
 @dataclass
 class FakePool:
     """Tells the next of `versions` each time it is asked, the last one for ever."""

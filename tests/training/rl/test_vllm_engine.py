@@ -179,10 +179,19 @@ def test_a_recipes_engine_gives_the_logprobs_that_its_sampling_needs(
         "training.rl.engines.vllm_engine.VllmEngine",
         lambda folder, **options: asked.update(options),
     )
-    cut = load_rl_recipe("pocket").model_copy(update={"engine": "vllm", "top_p": 0.9})
+    changes = {"engine": "vllm", "top_p": 0.9, "tensor_parallel": 2, "engine_memory": 0.6}
+    changes |= {"engine_sleeps": True, "engine_options": {"max_model_len": 64}}
+    cut = load_rl_recipe("pocket").model_copy(update=changes)
     policy, folder = model
     make_engine(cut, folder, policy, Tokenizer.load(folder), max_num_seqs=8)
-    assert asked == {"logprobs_mode": "raw_logprobs", "max_num_seqs": 8}
+    assert asked == {
+        "logprobs_mode": "raw_logprobs",
+        "max_num_seqs": 8,
+        "sleeps": True,
+        "gpu_memory_utilization": 0.6,
+        "tensor_parallel_size": 2,
+        "max_model_len": 64,
+    }
 
 
 class Told:
