@@ -47,7 +47,7 @@ class Finding:
         """Everything in one line."""
         kind = "accepted" if self.check in accepted else self.severity
         of = f" ({self.model})" if self.model else ""
-        return f"{kind:8}  {self.check}{of}: {self.found}. {self.change}"
+        return f"{kind:8}  {self.check}{of}: {self.found}. {self.change}".rstrip()
 
 
 def accepted_settings(names: Collection[str]) -> dict[str, str]:
