@@ -71,11 +71,11 @@ def test_a_budget_ends_a_sweep_that_the_same_command_goes_on_with(
     prices.write_text(PRICES)
     with Vendor(pocket).running() as url:
         given = ("--prices", str(prices), "--concurrency", "1", "--budget")
-        assert run.main(words(url, out, *given, "0.025")) == 1
+        assert run.main(words(url, out, *given, "0.014")) == 1
         said = capsys.readouterr().err
-        assert "the budget of 0.025 USD has no room" in said
+        assert "the budget of 0.014 USD has no room" in said
         with Store.read(out) as store:
-            assert 0.008 < store.spent_usd() <= 0.025
+            assert 0.003 < store.spent_usd() <= 0.014
         assert run.main(words(url, out, *given, "5")) == 0
     said = capsys.readouterr().out
     assert "USD" in said.splitlines()[2]
