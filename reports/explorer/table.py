@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.ledger import primary_metrics
 from benchmarks.store import Cell
 from core.types import Turn
-from reports.causes.cause import MEANINGS, Diagnosis, diagnose
+from reports.causes.cause import MEANINGS, Diagnosis, diagnose, is_failure
 from reports.labels import look_of, methods_of, model_label
 from reports.run.exported import RunSource, key_of, open_run, row_key
 from reports.run.merged import merged_settings
@@ -74,10 +74,15 @@ class Runs:
         self.metrics = primary_metrics(self.settings)
 
     def explored(
-        self, numbers: Collection[int], indices: Collection[int] | None = None
+        self,
+        numbers: Collection[int],
+        indices: Collection[int] | None = None,
+        *,
+        only_failures_turns: bool = False,
     ) -> Iterator[tuple[int, Explored]]:
         """The finished samples of some cells, or those of them that `indices` numbers (see
-        `rollout_of`), with the cells' numbers in `places`."""
+        `rollout_of`), with the cells' numbers in `places`. What is right lost nothing, so that
+        its turns need not be read to say so: `only_failures_turns`."""
         for run, path in enumerate(self.paths):
             own = {p.cell.id: n for n, p in enumerate(self.places) if p.run == run}
             wanted = [cell for cell, number in own.items() if number in numbers]
@@ -88,7 +93,8 @@ class Runs:
                 for row in source.sample_rows(wanted if len(wanted) < len(own) else None):
                     cell = cells[row_key(row)]
                     if indices is None or rollout_of(row, cell) in indices:
-                        yield own[cell.id], self._explored(source, cell, row)
+                        needed = not only_failures_turns or is_failure(row, self.metric_of(cell))
+                        yield own[cell.id], self._explored(source, cell, row, needed)
 
     def finished(self) -> list[tuple[int, int]]:
         """How many samples of each cell have ended, and how many of these well."""
@@ -99,10 +105,16 @@ class Runs:
                 found += [counts.get(cell.id, (0, 0)) for cell in source.cells()]
         return found
 
-    def _explored(self, source: RunSource, cell: Cell, row: Mapping[str, Any]) -> Explored:
+    def metric_of(self, cell: Cell) -> str:
+        """The metric that stands for a cell's task."""
+        return self.metrics.get(cell.task, SUB_EM)
+
+    def _explored(
+        self, source: RunSource, cell: Cell, row: Mapping[str, Any], with_turns: bool
+    ) -> Explored:
         place = cell.id, row["index"], row["draw"]
-        turns = tuple(turn for _, turn in source.turns_of(place))
-        return Explored(row, turns, diagnose(row, turns, self.metrics.get(cell.task, SUB_EM)))
+        turns = tuple(turn for _, turn in source.turns_of(place)) if with_turns else ()
+        return Explored(row, turns, diagnose(row, turns, self.metric_of(cell)))
 
 
 def rollout_of(row: Mapping[str, Any], cell: Cell) -> int:
@@ -133,7 +145,7 @@ class Table:
             return
         self.version += 1
         blocks: dict[int, Block] = {number: {} for number in new}
-        for number, one in self.runs.explored(new):
+        for number, one in self.runs.explored(new, only_failures_turns=True):
             for column, value in self._values(number, one).items():
                 blocks[number].setdefault(column, []).append(value)
         for number in new:
@@ -159,7 +171,7 @@ class Table:
 
     def _values(self, number: int, one: Explored) -> dict[str, Any]:
         """One row, by column."""
-        metric = self.runs.metrics.get(self.runs.places[number].cell.task, SUB_EM)
+        metric = self.runs.metric_of(self.runs.places[number].cell)
         row, diagnosis = one.row, one.diagnosis
         ended = row["status"] == "ok"
         scores = {p: row["scores"].get(p, {}).get(metric) for p in ("strict", "published")}
