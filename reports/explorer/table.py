@@ -164,7 +164,7 @@ class Table:
             "methods": {c.method: look_of(c.method, methods).label for c in cells},
             "models": {c.model: model_label(c.model) for c in cells},
             "causes": {str(cause): [*words] for cause, words in MEANINGS.items()},
-            "cells": [c.row for c in cells],
+            "cells": [[*c.row] for c in cells],
             "samples": self._samples[samples:],
             "blocks": {n: b for n, b in self.blocks.items() if self._changed[n] > since},
         }

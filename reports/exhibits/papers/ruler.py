@@ -96,7 +96,7 @@ def _draw(material: Material) -> Drawn | None:
     if not grid.ours:
         return None
     lines = [table_line(grid, row, run) for row in grid.seen("ours")[0]]
-    figure = heatmap(TITLE, [grid], [BELOW, *map(_sentence, lines)], decimals=1)
+    figure = heatmap(TITLE, [grid], [BELOW, *_sentences(lines)], decimals=1)
     texts = {"-lengths.csv": _csv(lines), "-lengths.md": _markdown(lines)}
     return Drawn({"": figure} if figure else {}, (grid,), texts | {"-lengths.tex": _latex(lines)})
 
@@ -110,12 +110,17 @@ def _without_form(grid: Grid) -> Grid:
     return replace(grid, ours=ours)
 
 
-def _sentence(line: Line) -> str:
-    if not line.scores:
-        return f"{line.model}: no length has all {len(TASKS)} tasks."
-    return (
+def _sentences(lines: Sequence[Line]) -> list[str]:
+    """One a model, and one for all that have no length with all tasks."""
+    said = [
         f"{line.model}: effective {_tokens(line.effective, f'below {THRESHOLD} everywhere')}, "
         f"mean {line.mean:.1f}, to long {line.to_long:.1f}, to short {line.to_short:.1f}."
+        for line in lines
+        if line.scores
+    ]
+    without = [line.model for line in lines if not line.scores]
+    return (
+        [*said, f"No length has all {len(TASKS)} tasks: {'; '.join(without)}."] if without else said
     )
 
 
