@@ -13,19 +13,19 @@ export const COLUMNS = [
   // name, head, what it is, width in pixels; "names" are chosen from, "number" and "score" are
   // sorted by size
   ["task", "Task", "names", 170],
-  ["length", "Length", "names", 64],
+  ["length", "Length", "names", 84],
   ["method", "Method", "names", 140],
-  ["strict", "Strict", "score", 66],
+  ["strict", "Strict", "score", 76],
   ["cause", "Cause of failure", "names", 170],
   ["model", "Model", "names", 140],
-  ["index", "#", "number", 44],
-  ["published", "Published", "score", 94],
+  ["index", "#", "number", 50],
+  ["published", "Published", "score", 110],
   ["answer", "Answer", "text", 260],
-  ["turns", "Turns", "number", 62],
-  ["prompt_tokens", "Tokens in", "number", 88],
-  ["completion_tokens", "Tokens out", "number", 92],
-  ["seconds", "Seconds", "number", 82],
-  ["cut_turns", "Cut", "number", 50],
+  ["turns", "Turns", "number", 72],
+  ["prompt_tokens", "Tokens in", "number", 104],
+  ["completion_tokens", "Tokens out", "number", 112],
+  ["seconds", "Seconds", "number", 96],
+  ["cut_turns", "Cut", "number", 62],
 ];
 
 const CELL = ["task", "length", "method", "model"]; // as `cells` have them
