@@ -139,7 +139,8 @@ function show(found, turn) {
   at("sample").replaceChildren(bar, sampleHead(samples, row, sample), el("div", { className: found[1] ? "sides two" : "sides" }, ...state.sides.map((side) => side.element)));
   document.body.classList.add("one-sample");
   scrollTo(0, 0);
-  for (const side of [...state.sides].reverse()) side.go(side === state.sides[0] && turn !== undefined ? turn : (side.sample?.lost ?? 0), { quietly: true });
+  const first = turn ?? sample?.lost ?? 0;
+  for (const side of state.sides) side.go(first, { quietly: true });
   state.active = 0;
   at("sample").querySelector("h1").focus({ preventScroll: true });
 }

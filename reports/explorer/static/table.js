@@ -14,9 +14,9 @@ export const COLUMNS = [
   // sorted by size
   ["task", "Task", "names", 170],
   ["length", "Length", "names", 84],
-  ["method", "Method", "names", 140],
   ["strict", "Strict", "score", 76],
   ["cause", "Cause of failure", "names", 170],
+  ["method", "Method", "names", 140],
   ["model", "Model", "names", 140],
   ["index", "#", "number", 50],
   ["published", "Published", "score", 110],

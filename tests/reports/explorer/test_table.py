@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import sqlite3
 import zlib
@@ -19,6 +20,7 @@ from reports.explorer.page import explorer_of, remakers_of, script
 from reports.explorer.table import Runs, Table, packed
 from reports.explorer.turns import sample_turns
 from reports.run.exported import export_run
+from tests.conftest import ROOT
 from tests.reports.conftest import settings_for
 
 
@@ -172,6 +174,19 @@ def test_an_export_has_rows_and_no_turns(swept: Path, tmp_path: Path) -> None:
     assert [*blocks] == ["samples-data"]
     data = unpacked(blocks["samples-data"])
     assert sum(len(block["index"]) for block in data["blocks"].values()) == 12
+
+
+def test_causes_of_the_gallerys_run_add_up_to_its_failures() -> None:
+    page = ROOT / "reports" / "gallery" / "explorer.html"
+    text = page.read_text(encoding="utf-8")
+    assert page.stat().st_size < 3_000_000
+    found = re.search(r'id="samples-data">([^<]*)<', text)
+    assert found
+    blocks = unpacked(found[1])["blocks"].values()
+    assert sum(len(block["index"]) for block in blocks) == text.count('id="turns-') == 16
+    for block in blocks:
+        failures = sum(score < 1 for score in block["strict"])
+        assert sum(bool(cause) for cause in block["cause"]) == failures
 
 
 def test_blocks_hold_no_markup_and_the_script_is_one_module() -> None:
