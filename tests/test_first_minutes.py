@@ -76,18 +76,23 @@ def test_near_misses_of_names_are_told(
 
 
 @pytest.mark.parametrize(
-    ("words", "name", "key"),
-    [(["tasks"], "niah_single_1", "task"), (["tasks", "list"], "vt", "task"),
-     (["models"], "pocket-base", "model"), (["suites"], "pocket", "suite")],
-)  # fmt: skip
+    ("words", "name", "key", "column"),
+    [
+        (["tasks"], "niah_single_1", "task", "golds"),
+        (["tasks", "list"], "vt", "task", "summary"),
+        (["models"], "pocket-base", "model", "source"),
+        (["suites"], "pocket", "suite", "summary"),
+    ],
+)
 def test_lists_are_aligned_tables_and_json(
-    words: list[str], name: str, key: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], name: str, key: str, column: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run.main(words) == 0
     heads, *lines = capsys.readouterr().out.splitlines()
     assert heads.startswith(key)
-    second = heads.index(heads.split()[1])
-    assert all(line[second - 1] == " " for line in lines)
+    begins = heads.index(column)
+    assert {line[begins - 1] for line in lines} == {" "}
+    assert " " not in {line[begins] for line in lines}
     assert "\033" not in heads
     assert run.main([*words, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
