@@ -61,7 +61,10 @@ def find(given: Sequence[str]) -> Found:
             continue
         path = Path(word)
         if path.is_dir():
-            taken, left = _in_folder(path)
+            try:
+                taken, left = _in_folder(path)
+            except OSError as error:
+                raise UsageError(f"{word}: cannot be looked through: {error}") from error
             if not taken:
                 raise UsageError(
                     f"{word}: no text in the folder, expected files that end in "
