@@ -46,22 +46,19 @@ def causes_figure(run: RunData, survey: Survey) -> Rendered | None:
     if not survey.known:
         return None
     panels = _panels(run, survey)
-    every = list(dict.fromkeys(series for _, series in panels))
-    lines = -(-len(every) // MOST_ACROSS)
-    across = -(-len(every) // lines)
-    tasks = list(dict.fromkeys(task for task, _ in panels))
-    figure = new_figure(1.3 + PANEL_IN * lines * len(tasks))
-    grid = figure.add_gridspec(lines * len(tasks), across)
+    rows = _rows(list(panels))
+    across = max(map(len, rows))
+    figure = new_figure(1.3 + PANEL_IN * len(rows))
+    grid = figure.add_gridspec(len(rows), across)
     label = {series: look.label for series, look in run.looks().items()}
-    for (task, series), cells in panels.items():
-        place = every.index(series)
-        down = tasks.index(task) * lines + place // across
-        ax = figure.add_subplot(grid[down, place % across])
-        title = f"{task}\n{label[series]}" if len(every) > 1 else task
-        dress(ax, "\n".join(_fitting(line, TITLE_CHARS // across) for line in title.split("\n")))
-        _bars(ax, cells, run.lengths)
-        if place % across:
-            ax.set_yticklabels([])
+    for down, row in enumerate(rows):
+        for column, (task, series) in enumerate(row):
+            ax = figure.add_subplot(grid[down, column])
+            lines = [task, label[series]] if len(label) > 1 else [task]
+            dress(ax, "\n".join(_fitting(line, TITLE_CHARS // across) for line in lines))
+            _bars(ax, panels[task, series], run.lengths)
+            if column:
+                ax.set_yticklabels([])
     keys = [Patch(color=RIGHT, label="right")]
     keys += [Patch(color=COLOURS[c], label=MEANINGS[c][0]) for c in survey.causes]
     head_of(figure, "Where accuracy goes: causes of failure by length" + whose(run), keys, 5)
@@ -73,6 +70,16 @@ def causes_figure(run: RunData, survey: Survey) -> Rendered | None:
         "Shares of samples that were right, and that failed by each cause, as stacked bars "
         "against context length, a panel a task and method.",
     )
+
+
+def _rows(panels: Sequence[tuple[str, Series]]) -> list[list[tuple[str, Series]]]:
+    """The panels of a task side by side, in as many lines as they need."""
+    rows: list[list[tuple[str, Series]]] = []
+    for panel in panels:
+        if not rows or rows[-1][0][0] != panel[0] or len(rows[-1]) == MOST_ACROSS:
+            rows.append([])
+        rows[-1].append(panel)
+    return rows
 
 
 def _fitting(text: str, most: int) -> str:
