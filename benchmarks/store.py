@@ -23,7 +23,8 @@ import math
 import os
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -496,11 +497,19 @@ def _write_scores(
 
 
 def _turn(
-    reads: str, memory: str | None, memory_is_reply: int, tag: str, reply: str, *counts: Any
+    reads: str, memory: str | None, memory_is_reply: int, tag: str, reply: str, *ending: Any
 ) -> Turn:
-    spans = tuple(TokenSpan(start, end) for start, end in json.loads(reads))
-    turn = Turn(tag, (), reply, *counts)
-    return replace(turn, reads=spans, memory=reply if memory_is_reply else memory)
+    finish_reason, prompt_tokens, completion_tokens, seconds = ending
+    return Turn(
+        *(tag, (), reply, finish_reason, prompt_tokens, completion_tokens, seconds),
+        reads=_spans(reads),
+        memory=reply if memory_is_reply else memory,
+    )
+
+
+@lru_cache(maxsize=4_096)  # samples that are read chunk by chunk share their spans
+def _spans(reads: str) -> tuple[TokenSpan, ...]:
+    return tuple(TokenSpan(start, end) for start, end in json.loads(reads))
 
 
 def _evidence(placed: Placed) -> dict[str, Json]:

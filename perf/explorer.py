@@ -27,8 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.store import STORE_NAME
 from perf.report import write_store
+from reports.causes.diagnosed import Runs
 from reports.explorer.page import explorer_of, script, style
-from reports.explorer.table import Runs
+from reports.explorer.table import Table
 
 ROUNDS = 5
 MOST_ROWS = 200
@@ -183,7 +184,9 @@ def _written(out: Path, run_dir: Path, turns: Any) -> Path:
 
     from reports.explorer.page import STATIC
 
-    explorer = explorer_of(Runs([run_dir]), "synthetic", turns)
+    samples = Table(Runs([run_dir]), "synthetic")
+    samples.refresh()
+    explorer = explorer_of(samples, turns)
     environment = Environment(loader=FileSystemLoader(STATIC), autoescape=True)
     parts = [environment.get_template(name) for name in ("explorer.html", "explorer_end.html")]
     given = {"explorer": explorer, "script": Markup(script())}

@@ -38,7 +38,7 @@ LENGTHS = tuple(8_192 << place for place in range(7))
 TURNS_AT_SHORTEST = 5
 REPLY = "The special magic number for tidy-harbour is 4821937. " * 4
 PARTS = (
-    *("load_runs", "compare", "survey_runs", "_figures", "published_figure"),
+    *("load_runs", "compare", "surveyed", "_figures", "published_figure"),
     "paired_by_profile",
     *("explorer_of", "page_html", "_tables", "write_whole"),
 )

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from core.errors import UsageError
 from core.files import write_whole
+from reports.causes.diagnosed import Runs
 from reports.causes.pictured import pictured_cells
-from reports.causes.survey import Survey, survey_runs
+from reports.causes.survey import Survey
 from reports.explorer.page import DEFAULT_TURNS, TurnsChoice, explorer_of
-from reports.explorer.table import Runs
+from reports.explorer.table import Table
 from reports.figures.causes import causes_figure
 from reports.figures.cost import cost_figure, turns_figure
 from reports.figures.curves import accuracy_figure
@@ -91,14 +92,14 @@ def write_report(
     rows = read_published()
     comparisons = compare(run, rows)
     reference_rows = references(run, rows)
-    survey = survey_runs(runs, pictured_cells(run))
+    survey, table = surveyed(run, Runs(runs))
     figures = _figures(run, survey)
     curves = published_figure(reference_rows, published_methods())
     tests = paired_by_profile(run, compared_with)
     parts = PageParts(
         *(run, compared_with, tests, tuple(figures), curves),
         *(tuple(comparisons), tuple(reference_rows), survey),
-        explorer_of(Runs(runs), run.name, turns, data),
+        explorer_of(table, turns, data),
     )
     page = page_html(parts).encode()
     everything = [*figures, curves] if curves else figures
@@ -120,6 +121,13 @@ def write_report(
             f"{out}: the report cannot be written there ({error.strerror}). Make room, or give "
             "another --out."
         ) from error
+
+
+def surveyed(run: RunData, samples: Runs) -> tuple[Survey, Table]:
+    """What failures come from, and the explorer's table: both of one reading of all turns."""
+    survey, table = Survey.of(samples, pictured_cells(run)), Table(samples, run.name)
+    table.refresh(also=survey.add)
+    return survey, table
 
 
 def _figures(run: RunData, survey: Survey) -> list[Rendered]:

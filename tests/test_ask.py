@@ -17,8 +17,8 @@ import pytest
 import run
 from benchmarks.store import Store
 from core.tokens import Tokenizer
+from reports.causes.diagnosed import Runs
 from reports.explorer.page import remakers_of
-from reports.explorer.table import Runs
 from reports.explorer.turns import sample_turns
 from tests.conftest import ROOT
 from tests.reader import ReaderServer, reader
@@ -100,8 +100,8 @@ def test_its_run_is_found_again_and_opened_by_report(
     assert QUESTION in page
     assert "nothing is scored" in page
     runs = Runs([Path(folder)])
-    ((_, one),) = runs.explored([0])
-    shown = sample_turns(one, runs.places[0], remakers_of(runs, None)[0])
+    (one,) = runs.diagnosed([0])
+    shown = sample_turns(one, remakers_of(runs, None)[0])
     assert shown["gone"] is None
     assert "The grass is green in row 1." in shown["turns"][0]["text"]
     assert str(one.diagnosis.cause or "") == ""

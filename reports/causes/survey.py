@@ -1,37 +1,18 @@
-"""The causes of a whole run: by cell, and how long stored facts lived.
-
-Samples pass one at a time, so memory is that of the largest sample and of the counts, whatever
-the size of the run.
-"""
+"""The causes of a whole run: by cell, and how long stored facts lived."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from benchmarks.ledger import primary_metrics
 from benchmarks.store import Cell
-from core.types import Turn
-from reports.causes.cause import Cause, Diagnosis, Gate, diagnose
+from reports.causes.cause import Cause, Diagnosis, Gate
+from reports.causes.diagnosed import Diagnosed, Runs
 from reports.causes.pictured import Pictured
 from reports.labels import Series
-from reports.run.exported import RunSource, key_of, open_run, row_key
+from reports.run.exported import key_of
 from reports.run.traces import Key
-from tasks.scoring import SUB_EM
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosed:
-    """A finished sample: its cell, its row of the store, its turns, and where it lost what."""
-
-    cell: Cell
-    row: Mapping[str, Any]
-    turns: tuple[Turn, ...]
-    diagnosis: Diagnosis
 
 
 @dataclass(slots=True)
@@ -97,8 +78,29 @@ class Survey:
     lifetimes by (task, series), and the cells that are shown fact by fact."""
 
     cells: tuple[CellCauses, ...]
-    lifetimes: Mapping[tuple[str, Series], Lifetimes]
-    pictured: tuple[Pictured, ...]
+    lifetimes: dict[tuple[str, Series], Lifetimes]
+    shown: dict[Key, Pictured]
+
+    @classmethod
+    def of(cls, runs: Runs, shown: Collection[Key] = ()) -> Survey:
+        """One that has counted nothing yet. `shown`: the cells whose facts it keeps."""
+        cells = {key_of(place.cell): place.cell for place in runs.places}
+        counts = tuple(CellCauses(place.cell) for place in runs.places)
+        return cls(counts, {}, {key: Pictured(cells[key]) for key in shown})
+
+    def add(self, one: Diagnosed) -> None:
+        """Counts a sample with its turns."""
+        counted = self.cells[one.number]
+        counted.add(one.diagnosis)
+        lived = self.lifetimes.setdefault((one.cell.task, counted.series), Lifetimes())
+        lived.add(one.diagnosis)
+        if picture := self.shown.get(key_of(one.cell)):
+            picture.add(one.turns, one.diagnosis)
+
+    @property
+    def pictured(self) -> list[Pictured]:
+        """The cells that are shown fact by fact."""
+        return [*self.shown.values()]
 
     @property
     def failures(self) -> int:
@@ -127,49 +129,3 @@ class Survey:
     def causes(self) -> list[Cause]:
         """The causes that there are, in the order of the way that a fact goes."""
         return [cause for cause in Cause if self.count(cause)]
-
-
-def diagnosed(source: RunSource) -> Iterator[Diagnosed]:
-    """Every finished sample of a run with its diagnosis, in the order of its store.
-
-    Raises:
-        StoreError: a sample that ended well has no score.
-    """
-    cells = {key_of(cell): cell for cell in source.cells()}
-    metrics = primary_metrics(source.settings() or {})
-    for row in source.sample_rows():
-        cell = cells[row_key(row)]
-        place = cell.id, row["index"], row["draw"]
-        turns = tuple(turn for _, turn in source.turns_of(place))
-        metric = metrics.get(cell.task, SUB_EM)
-        yield Diagnosed(cell, row, turns, diagnose(row, turns, metric))
-
-
-def survey(sources: Iterable[RunSource], shown: Collection[Key] = ()) -> Survey:
-    """Counts the causes of all failures, and how long stored facts lived; keeps the facts of the
-    cells in `shown`.
-
-    Raises:
-        StoreError: a sample that ended well has no score.
-    """
-    cells: list[CellCauses] = []
-    lifetimes: dict[tuple[str, Series], Lifetimes] = {}
-    pictured: dict[Key, Pictured] = {}
-    for source in sources:
-        counts = {cell.id: CellCauses(cell) for cell in source.cells()}
-        cells += counts.values()
-        for one in diagnosed(source):
-            counted = counts[one.cell.id]
-            counted.add(one.diagnosis)
-            lived = lifetimes.setdefault((one.cell.task, counted.series), Lifetimes())
-            lived.add(one.diagnosis)
-            if key_of(one.cell) in shown:
-                picture = pictured.setdefault(key_of(one.cell), Pictured(one.cell))
-                picture.add(one.turns, one.diagnosis)
-    return Survey(tuple(cells), lifetimes, tuple(pictured[key] for key in shown if key in pictured))
-
-
-def survey_runs(runs: Sequence[Path], shown: Collection[Key] = ()) -> Survey:
-    """`survey` of the stores or exports of one run, or of several."""
-    with ExitStack() as stack:
-        return survey([stack.enter_context(open_run(run)) for run in runs], shown)

@@ -20,8 +20,9 @@ from typing import Literal
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from reports.causes.diagnosed import Runs, rollout_of
 from reports.explorer.chunks import Remaker
-from reports.explorer.table import Runs, Table, packed, rollout_of
+from reports.explorer.table import Table, packed
 from reports.explorer.turns import EMBEDDED_CHARS, sample_turns
 
 STATIC = Path(__file__).resolve().parent / "static"
@@ -52,19 +53,17 @@ class Explorer:
 
 
 def explorer_of(
-    runs: Runs, name: str, turns: TurnsChoice = DEFAULT_TURNS, data: Path | None = None
+    table: Table, turns: TurnsChoice = DEFAULT_TURNS, data: Path | None = None
 ) -> Explorer:
-    """The explorer of a report, with all samples as rows and the turns of some."""
-    table = Table(runs, name)
-    table.refresh()
+    """The explorer of a report, with all samples of the table as rows and the turns of some."""
     blocks = {"samples-data": packed(table.data())}
-    remakers = remakers_of(runs, data)
+    remakers = remakers_of(table.runs, data)
     for number, indices in _chosen(table, turns).items():
-        place = runs.places[number]
-        for _, one in runs.explored({number}, indices):
+        remaker = remakers[table.runs.places[number].run]
+        for one in table.runs.diagnosed({number}, indices):
             if one.turns:  # an export has none
-                index = rollout_of(one.row, place.cell)
-                sample = sample_turns(one, place, remakers[place.run], EMBEDDED_CHARS)
+                index = rollout_of(one.row, one.cell)
+                sample = sample_turns(one, remaker, EMBEDDED_CHARS)
                 blocks[f"turns-{number}-{index}"] = packed(sample)
     return Explorer(style(), script(), blocks)
 

@@ -23,9 +23,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from core.errors import HarnessError, UsageError
+from reports.causes.diagnosed import Runs
 from reports.explorer.chunks import Remaker
 from reports.explorer.page import live_page, remakers_of
-from reports.explorer.table import Runs, Table
+from reports.explorer.table import Table
 from reports.explorer.turns import sample_turns
 from reports.run.exported import run_name
 
@@ -79,9 +80,8 @@ class Viewer:
         if not 0 <= number < len(self.runs.places):
             raise NotFoundError(f"cell {number}")
         with self._lock:
-            for _, one in self.runs.explored({number}, {index}):
-                place = self.runs.places[number]
-                found = sample_turns(one, place, self.remakers[place.run])
+            for one in self.runs.diagnosed({number}, {index}):
+                found = sample_turns(one, self.remakers[self.runs.places[number].run])
                 return "application/json", json.dumps(found, allow_nan=False)
         raise NotFoundError(f"sample {index} of cell {number}")
 

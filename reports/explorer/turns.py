@@ -19,9 +19,9 @@ from agents.gru_mem import parse_gates
 from core.names import base_of
 from core.types import Turn
 from reports.causes.cause import Diagnosis
+from reports.causes.diagnosed import Diagnosed
 from reports.causes.lifeline import Lifeline
 from reports.explorer.chunks import GoneError, Haystack, ReadText, Remaker
-from reports.explorer.table import Explored, Place
 
 EMBEDDED_CHARS = 400_000
 """Characters of read text that a page embeds of one sample. The turns that matter come first."""
@@ -31,17 +31,15 @@ NOT_EMBEDDED = (
 )
 
 
-def sample_turns(
-    one: Explored, place: Place, remaker: Remaker, most_chars: int | None = None
-) -> dict[str, Any]:
+def sample_turns(one: Diagnosed, remaker: Remaker, most_chars: int | None = None) -> dict[str, Any]:
     """All of a sample. `most_chars` bounds the text read that is taken along."""
     row, turns, diagnosis = one.row, one.turns, one.diagnosis
-    gated = base_of(place.cell.method) == "gru_mem"
+    gated = base_of(one.cell.method) == "gru_mem"
     found = [_turn(turn, gated) for turn in turns]
     gone = None
     if any(turn.reads for turn in turns):
         try:
-            haystack = remaker.haystack(place.cell, row)
+            haystack = remaker.haystack(one.cell, row)
         except GoneError as error:
             gone = str(error)
         else:

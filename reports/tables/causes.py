@@ -13,6 +13,7 @@ def causes_frame(survey: Survey) -> pd.DataFrame:
     """One row a cell and cause: how many samples failed by it, how many of these causes are
     guesses, and what GRU-Mem's gates did in them. The samples of a cell's rows add up to its
     failures."""
+    causes = survey.causes
     return pd.DataFrame(
         {
             "task": cell.cell.task,
@@ -27,7 +28,7 @@ def causes_frame(survey: Survey) -> pd.DataFrame:
             **{gate.value: cell.gates[cause, gate] for gate in Gate},
         }
         for cell in survey.cells
-        for cause in survey.causes
+        for cause in causes
         if cell.causes[cause]
     )
 

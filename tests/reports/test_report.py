@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from core.errors import UsageError
-from reports.causes.survey import survey_runs
+from reports.causes.diagnosed import Runs
 from reports.explorer.page import explorer_of
-from reports.explorer.table import Runs
 from reports.figures.style import Rendered
 from reports.page.page import PageParts, marked, page_html, shortened
 from reports.page.verdict import verdict
-from reports.report import write_report
+from reports.report import surveyed, write_report
 from reports.run.load import load_run
 from reports.run.published import compare, read_published, references
 from reports.tables.paired import paired_by_profile
@@ -63,8 +62,8 @@ def page_of(run_dir: Path) -> tuple[str, Strict]:
     names = [f"{kind}_{profile}" for kind in ("accuracy", "heatmap") for profile in PROFILES]
     figures = tuple(Rendered(name, "", "", b"png", b"pdf") for name in [*names, "cost"])
     beside = tuple(compare(run, rows)), tuple(references(run, rows))
-    survey = survey_runs([run_dir])
-    explorer = explorer_of(Runs([run_dir]), run.name, "all")
+    survey, table = surveyed(run, Runs([run_dir]))
+    explorer = explorer_of(table, "all")
     reference = run.all_series[0]
     tests = paired_by_profile(run, reference)
     parts = PageParts(run, reference, tests, figures, None, *beside, survey, explorer)

@@ -25,7 +25,8 @@ from core.types import (
     Turn,
 )
 from reports.causes.cause import Cause, Diagnosis, Gate, diagnose
-from reports.causes.survey import survey
+from reports.causes.diagnosed import Runs
+from reports.causes.survey import Survey
 
 NUMBER, NEAR, OTHER = "4821937", "4826937", "1035528"
 
@@ -221,8 +222,12 @@ def test_the_causes_of_any_run_add_up_to_its_failures(
                 ]
                 scores = {} if isinstance(ending, Failure) else {"strict": metrics}
                 store.finish_sample(number, sample, ending, scores, placed)
-        surveyed = survey([store])
-        assert [cell.finished for cell in surveyed.cells] == [r.attempted for r in ledger(store)]
-    for counted, samples in zip(surveyed.cells, cells, strict=True):
+        attempted = [row.attempted for row in ledger(store)]
+    runs = Runs([run_dir])
+    survey = Survey.of(runs)
+    for one in runs.diagnosed(range(len(cells))):
+        survey.add(one)
+    assert [cell.finished for cell in survey.cells] == attempted
+    for counted, samples in zip(survey.cells, cells, strict=True):
         failed = sum(isinstance(e, Failure) or m["sub_em"] < 1 for *_, e, m in samples)
         assert counted.causes.total() == counted.failures == failed

@@ -11,7 +11,8 @@ from benchmarks.ledger import ledger
 from benchmarks.store import Store
 from core.tokens import Tokenizer
 from reports.causes.cause import Cause
-from reports.causes.survey import diagnosed, survey
+from reports.causes.diagnosed import Runs
+from reports.causes.survey import Survey
 from reports.report import write_report
 from tests.reports.causes.planted import GROUPS, Truth, planted_run
 
@@ -27,18 +28,18 @@ def planted(tokenizer: Tokenizer, run_dir: Path) -> dict[tuple[str, int], Truth]
 
 
 def test_every_planted_cause_is_named(run_dir: Path, planted: dict[tuple[str, int], Truth]) -> None:
-    with Store.read(run_dir) as store:
-        found = {
-            (one.cell.model, one.row["index"]): Truth(
-                one.diagnosis.cause,
-                one.diagnosis.gate,
-                one.diagnosis.turns_lived,
-                one.diagnosis.turn,
-                one.diagnosis.fact,
-                one.diagnosis.guessed,
-            )
-            for one in diagnosed(store)
-        }
+    runs = Runs([run_dir])
+    found = {
+        (one.cell.model, one.row["index"]): Truth(
+            one.diagnosis.cause,
+            one.diagnosis.gate,
+            one.diagnosis.turns_lived,
+            one.diagnosis.turn,
+            one.diagnosis.fact,
+            one.diagnosis.guessed,
+        )
+        for one in runs.diagnosed(range(len(runs.places)))
+    }
     assert {key: (truth, found[key]) for key, truth in planted.items() if found[key] != truth} == {}
     causes = Counter(truth.cause for truth in planted.values())
     assert causes.keys() == {None, *Cause} - {Cause.UNKNOWN}
@@ -49,11 +50,14 @@ def test_every_planted_cause_is_named(run_dir: Path, planted: dict[tuple[str, in
 def test_causes_add_up_to_the_failures_of_each_cell(
     run_dir: Path, planted: dict[tuple[str, int], Truth]
 ) -> None:
+    runs = Runs([run_dir])
+    survey = Survey.of(runs)
+    for one in runs.diagnosed(range(len(runs.places))):
+        survey.add(one)
     with Store.read(run_dir) as store:
-        cells = survey([store]).cells
         rows = ledger(store)
     wrong = Counter(model for (model, _), truth in planted.items() if truth.cause)
-    for cell, row in zip(cells, rows, strict=True):
+    for cell, row in zip(survey.cells, rows, strict=True):
         assert cell.finished == row.attempted == row.cell.samples
         assert cell.causes.total() == cell.failures == wrong[cell.cell.model]
 

@@ -16,8 +16,9 @@ import pytest
 from benchmarks.store import STORE_NAME, Cell, Store
 from core.context import Context
 from core.types import Answer, Problem, Sample, Turn
+from reports.causes.diagnosed import Runs
 from reports.explorer.page import explorer_of, remakers_of, script
-from reports.explorer.table import Runs, Table, packed
+from reports.explorer.table import Table, packed
 from reports.explorer.turns import sample_turns
 from reports.run.exported import export_run
 from tests.conftest import ROOT
@@ -28,10 +29,16 @@ def unpacked(text: str) -> Any:
     return json.loads(zlib.decompress(base64.b64decode(text)))
 
 
+def table_of(run: Path) -> Table:
+    table = Table(Runs([run]), "run")
+    table.refresh()
+    return table
+
+
 def turns_of(run_dir: Path, cell: int, index: int, most_chars: int | None = None) -> dict[str, Any]:
     runs = Runs([run_dir])
-    one = next(one for _, one in runs.explored({cell}) if one.row["index"] == index)
-    return sample_turns(one, runs.places[cell], remakers_of(runs, None)[0], most_chars)
+    one = next(one for one in runs.diagnosed({cell}) if one.row["index"] == index)
+    return sample_turns(one, remakers_of(runs, None)[0], most_chars)
 
 
 def with_settings(run_dir: Path, to: Path, change: dict[str, Any]) -> Path:
@@ -48,9 +55,7 @@ def with_settings(run_dir: Path, to: Path, change: dict[str, Any]) -> Path:
 
 
 def test_columns_hold_every_sample_and_methods_share_a_sample(swept: Path) -> None:
-    table = Table(Runs([swept]), "run")
-    table.refresh()
-    data = table.data()
+    data = table_of(swept).data()
     assert [cell[:3] for cell in data["cells"]] == [
         ["niah_single_1", 2048, "memagent"],
         ["niah_single_1", 4096, "memagent"],
@@ -96,7 +101,7 @@ def test_draws_of_a_sample_are_rows_of_one_sample(tmp_path: Path) -> None:
             store.add_turn((1, 0, draw), 0, "hash", turn)
             scores = {profile: {"sub_em": 0.0} for profile in ("strict", "published")}
             store.finish_sample(1, sample, Answer("no", "no"), scores, draw=draw)
-    blocks = explorer_of(Runs([tmp_path]), "run", "all").blocks
+    blocks = explorer_of(table_of(tmp_path), "all").blocks
     data = unpacked(blocks["samples-data"])
     assert [data["blocks"]["0"][name] for name in ("of", "index")] == [[0, 0], [0, 1]]
     assert unpacked(blocks["turns-0-1"])["turns"][0]["reply"] == "draw 1"
@@ -146,15 +151,15 @@ def test_where_the_data_are_gone_it_says_so_and_shows_the_rest(
 
 
 def test_turns_are_chosen_failures_first(swept: Path) -> None:
+    table = table_of(swept)
+
     def embedded(turns: Any) -> set[str]:
-        blocks = explorer_of(Runs([swept]), "run", turns).blocks
+        blocks = explorer_of(table, turns).blocks
         return {name for name in blocks if name.startswith("turns-")}
 
-    data = Table(Runs([swept]), "run")
-    data.refresh()
     failed = {
         f"turns-{number}-{index}"
-        for number, block in data.data()["blocks"].items()
+        for number, block in table.data()["blocks"].items()
         for index, score in zip(block["index"], block["strict"], strict=True)
         if score < 1
     }
@@ -170,7 +175,7 @@ def test_an_export_has_rows_and_no_turns(swept: Path, tmp_path: Path) -> None:
     out = tmp_path / "samples.jsonl.gz"
     with Store.read(swept) as store:
         export_run(store, out)
-    blocks = explorer_of(Runs([out]), "run", "all").blocks
+    blocks = explorer_of(table_of(out), "all").blocks
     assert [*blocks] == ["samples-data"]
     data = unpacked(blocks["samples-data"])
     assert sum(len(block["index"]) for block in data["blocks"].values()) == 12
