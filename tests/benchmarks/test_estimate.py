@@ -351,7 +351,7 @@ def test_amounts_have_three_digits() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.pool
+@pytest.mark.cluster
 def test_the_pockets_rates_are_measured_on_its_pool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -292,7 +292,7 @@ def test_every_replica_answers_with_new_weights_by_ids_and_seeds(
 
 
 @pytest.mark.pool
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_a_replica_that_dies_is_replaced_and_given_the_weights(
     engine: PoolEngine, model: Qwen2ForCausalLM
 ) -> None:

@@ -83,7 +83,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> RlRecipe:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_two_workers_train_as_one_process_and_outlive_a_killed_one(
     recipe: RlRecipe, tmp_path: Path
 ) -> None:
