@@ -13,6 +13,7 @@ from pathlib import Path
 
 from core.files import file_hash
 from core.types import Json
+from serving.app import cpu_dtype
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -38,6 +39,7 @@ def provenance(command: list[str]) -> dict[str, Json]:
         "machine": {
             "platform": platform.platform(),
             "cpus": len(os.sched_getaffinity(0)),
+            "cpu_dtype": cpu_dtype(),
             "gpus": list(_gpus()),
         },
     }

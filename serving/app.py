@@ -11,6 +11,7 @@ import platform
 import secrets
 import shutil
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from serving.weights import extension_arguments
 GIB = 1 << 30
 LOOPBACK = "127.0.0.1"
 HAPROXY_ON_LOOPBACK = Path(__file__).with_name("haproxy-on-loopback.sh")
-CPU_WORKER = "serving.cpu_worker.AmxWorker"
+CPU_WORKER = "serving.cpu_worker.TunedCPUWorker"
 """By its name: only the processes that hold a model need vLLM."""
 
 
@@ -69,10 +70,21 @@ def engine_arguments(
     if not layout.on_gpu:
         arguments["worker_cls"] = CPU_WORKER
         if entry.cpu is not None:
-            arguments |= {"dtype": entry.cpu.dtype, **entry.cpu.engine}
+            dtype = cpu_dtype() if entry.cpu.dtype == "auto" else entry.cpu.dtype
+            arguments |= {"dtype": dtype, **entry.cpu.engine}
     if weights_folder is not None:
         arguments |= extension_arguments(weights_folder)
     return arguments
+
+
+@cache
+def cpu_dtype(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """bfloat16 where the CPU has instructions that multiply it, else float32: without them a pool
+    of the pocket reads prompts 2.6 times as slowly in bfloat16, with them in two thirds of the
+    time."""
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    flags = {flag for line in lines for flag in line.partition(":")[2].split()}
+    return "bfloat16" if flags & {"avx512_bf16", "amx_bf16", "bf16"} else "float32"
 
 
 def tokenizer_alone(entry: ModelEntry, folder: Path) -> Path | None:

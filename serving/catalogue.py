@@ -44,15 +44,16 @@ class CpuSettings(_Settings):
     """How a replica runs where Ray reports no GPU. Models without it need GPUs.
 
     `threads`: cores of one replica. `kv_cache_gib`: memory of its key-value cache.
-    `memory_gib`: all that one replica takes, which bounds their number. `engine_process`:
-    whether the model runs in the engine's process or in one of its own (serving/callbacks.py).
+    `memory_gib`: all that one replica takes, which bounds their number. `dtype` auto: what this
+    CPU is fast at (`serving.app.cpu_dtype`). `engine_process`: whether the model runs in the
+    engine's process or in one of its own (serving/callbacks.py).
     """
 
     threads: PositiveInt = 1
     kv_cache_gib: PositiveInt = 1
     memory_gib: float = 4.0
     max_replicas: PositiveInt = 8
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     engine_process: Literal["one", "two"] = "one"
     engine: Mapping[str, Any] = {}
 

@@ -3,11 +3,13 @@ import os
 import subprocess
 import sys
 from pkgutil import resolve_name
+from types import SimpleNamespace
 
 import pytest
 
 from serving.app import (
     PORT_NAMES,
+    cpu_dtype,
     engine_arguments,
     head_environment,
     replica_environment,
@@ -31,15 +33,56 @@ def test_no_remote_code_and_no_pickles(layout):
 
 def test_cpus_that_have_matrix_tiles_are_asked_for_them(monkeypatch):
     pytest.importorskip("vllm")
-    from serving.cpu_worker import AmxWorker
+    from serving.cpu_worker import NucleusSampler, TunedCPUWorker
 
-    assert resolve_name(engine_arguments(find_model("pocket-base"), CPU)["worker_cls"]) is AmxWorker
+    assert (
+        resolve_name(engine_arguments(find_model("pocket-base"), CPU)["worker_cls"])
+        is TunedCPUWorker
+    )
     assert "worker_cls" not in engine_arguments(find_model("pocket-base"), GPU)
     done: list[str] = []
     monkeypatch.setattr("torch.cpu._init_amx", lambda: done.append("asked"))
-    monkeypatch.setattr(AmxWorker.__base__, "init_device", lambda worker: done.append("began"))
-    AmxWorker.init_device(object.__new__(AmxWorker))
+    monkeypatch.setattr(TunedCPUWorker.__base__, "init_device", lambda worker: done.append("began"))
+    worker = object.__new__(TunedCPUWorker)
+    theirs = SimpleNamespace(logprobs_mode="processed_logprobs", use_fp64_gumbel=False)
+    worker.model_runner = SimpleNamespace(sampler=SimpleNamespace(topk_topp_sampler=theirs))
+    TunedCPUWorker.init_device(worker)
     assert done == ["asked", "began"]
+    assert isinstance(worker.model_runner.sampler.topk_topp_sampler, NucleusSampler)
+
+
+@pytest.mark.parametrize(
+    ("spread", "top_p"),
+    [(6.0, 0.95), (6.0, 0.3), (0.1, 0.95)],
+    ids=["a few candidates", "fewer", "more than are looked at first"],
+)
+def test_the_nucleus_is_drawn_from_as_vllm_does(spread, top_p):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("vllm")
+    from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
+
+    from serving.cpu_worker import NucleusSampler
+
+    torch.manual_seed(0)
+    logits = spread * torch.randn(40, 500)
+    found = []
+    for sampler in (TopKTopPSampler, NucleusSampler):
+        seeded = {row: torch.Generator().manual_seed(row) for row in range(40)}
+        draw = sampler("processed_logprobs")
+        found.append(draw(logits.clone(), seeded, None, torch.full((40,), top_p)))
+
+    (tokens, logprobs), (ours, our_logprobs) = found
+    assert tokens.tolist() == ours.tolist()
+    assert len(set(tokens.tolist())) > 10
+    torch.testing.assert_close(logprobs, our_logprobs)
+
+
+def test_the_precision_is_what_the_cpu_multiplies(tmp_path):
+    for flags, dtype in (("avx2 avx512_bf16", "bfloat16"), ("avx2 avx512f", "float32")):
+        cpuinfo = tmp_path / flags.replace(" ", "-")
+        cpuinfo.write_text(f"model name\t: some\nflags\t\t: fpu {flags} sse\n")
+        assert cpu_dtype(cpuinfo) == dtype
+    assert engine_arguments(find_model("pocket-base"), CPU)["dtype"] == cpu_dtype()
 
 
 def test_weights_can_change_only_where_a_folder_is_given(tmp_path):
