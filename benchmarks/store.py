@@ -32,6 +32,7 @@ from typing import Any
 from core.errors import StoreError, UsageError
 from core.evidence import Placed
 from core.types import Answer, Failure, Json, Sample, TokenSpan, Turn
+from serving.limits.budget import Spent
 
 STORE_NAME = "run.sqlite"
 VERSION = 3
@@ -300,7 +301,7 @@ class Store:
         """Commits one finished turn; `request` is the hash of what was asked."""
         with self._transaction() as db:
             # A turn of a changed request replaces the stale one and all that followed it. What
-            # those cost stays spent, see `spent_usd`.
+            # those cost stays spent, see `spent`.
             for table in ("turn", "aside"):
                 db.execute(f"DELETE FROM {table} WHERE {AT} AND turn >= ?", (*place, number))
             db.execute(
@@ -316,10 +317,14 @@ class Store:
                 aside = (*place, number, turn.reasoning, turn.usd)
                 db.execute("INSERT INTO aside VALUES (?, ?, ?, ?, ?, ?)", aside)
 
-    def keep_spent(self, usd: float) -> None:
+    def keep_spent(self, spent: Spent) -> None:
         """Notes what the run has cost at most, requests in flight with all that they may cost."""
+        known = {"spent_usd": spent.usd, "budget_usd": spent.budget_usd}
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO run VALUES ('spent_usd', ?)", (repr(usd),))
+            db.executemany(
+                "INSERT OR REPLACE INTO run VALUES (?, ?)",
+                [(key, json.dumps(value)) for key, value in known.items()],
+            )
 
     def finish_sample(
         self,
@@ -366,11 +371,12 @@ class Store:
             row = self._db.execute("SELECT value FROM run WHERE key = 'settings'").fetchone()
         return json.loads(row[0]) if row else None
 
-    def spent_usd(self) -> float:
-        """What the run has cost so far in US dollars; 0.0 where no prices were given."""
+    def spent(self) -> Spent | None:
+        """What the run has cost so far; None where no prices were given."""
+        query = "SELECT key, value FROM run WHERE key IN ('spent_usd', 'budget_usd')"
         with self._guarded():
-            row = self._db.execute("SELECT value FROM run WHERE key = 'spent_usd'").fetchone()
-        return float(row[0]) if row else 0.0
+            known = {key: json.loads(value) for key, value in self._db.execute(query)}
+        return Spent(known["spent_usd"], known.get("budget_usd")) if known else None
 
     def usd_by_cell(self) -> dict[int, float]:
         """Cell -> what its turns cost in US dollars."""

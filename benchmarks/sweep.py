@@ -134,7 +134,8 @@ def sweep(
             plan = replace(plan, cells=tuple(store.cells()))  # the same ones, with the run's ids
         store.begin_session(provenance(command_line()), datetime.now(UTC).isoformat("T", "seconds"))
         if budget is not None:
-            budget.go_on(store.spent_usd(), store.keep_spent)
+            before = store.spent()
+            budget.go_on(before.usd if before else 0.0, store.keep_spent)
         jobs = {name: _owed(plan, name, store) for name in plan.models}
         display = SweepDisplay(_counts(plan, store, jobs))
         display.heard = heard or display.heard

@@ -117,12 +117,4 @@ def _print_ledger(rows: list[LedgerRow], budget: Budget | None) -> None:
         right = (text.rjust(width) for text, width in zip(line[4:], widths[4:], strict=True))
         print(f"{left} ", *right)
     if budget is not None:
-        kept = sum(row.usd for row in rows)
-        of = "" if budget.limit_usd is None else f" of a budget of {budget.limit_usd:g} USD"
-        rest = budget.spent_usd - kept
-        print(f"\ncost    {budget.spent_usd:.4f} USD{of}", end="")
-        print(
-            f", {rest:.4f} of it for checks and for requests that brought no reply"
-            if rest > 5e-5
-            else ""
-        )
+        print(f"\ncost    {budget.spent.in_words(sum(row.usd for row in rows))}")

@@ -23,6 +23,7 @@ from benchmarks.ledger import primary_metrics
 from benchmarks.store import Store
 from core.errors import UsageError
 from core.files import whole, write_whole
+from reports.run.exported import beside_samples
 from tasks.scoring import PROFILES, SUB_EM
 
 BLOCK_ROWS = 2_000
@@ -106,11 +107,6 @@ def export_parquet(store: Store, out: Path) -> dict[str, int]:
         UsageError: the place cannot be written to.
     """
     metrics = primary_metrics(store.settings() or {})
-    run = {
-        "settings": store.settings() or {},
-        "sessions": store.sessions(),
-        "cells": [list(cell.row) for cell in store.cells()],
-    }
     try:
         counts = {
             "samples": _write(
@@ -118,7 +114,8 @@ def export_parquet(store: Store, out: Path) -> dict[str, int]:
             ),
             "turns": _write(out / "turns.parquet", TURNS, map(_turn, store.turn_rows())),
         }
-        write_whole(out / "run.json", json.dumps(run, ensure_ascii=False, indent=1) + "\n")
+        run = json.dumps(beside_samples(store), ensure_ascii=False, indent=1)
+        write_whole(out / "run.json", f"{run}\n")
     except OSError as error:
         raise UsageError(f"{out}: cannot be written to: {error}") from error
     return counts

@@ -127,6 +127,7 @@ def _filters(run: RunData) -> dict[str, Callable[..., object]]:
         "marked": marked,
         "data_uri": _data_uri,
         "amount": _amount,
+        "usd": _usd,
         "moment": _moment,
         "signed": _signed,
         "points": points,
@@ -167,6 +168,11 @@ def _amount(number: float) -> str:
     if number != number:  # NaN: no sample ended well
         return "–"
     return f"{number:,.0f}" if number >= 100 else f"{number:,.2f}".rstrip("0").rstrip(".")
+
+
+def _usd(amount: float | None) -> str:
+    """US dollars for the ledger; a dash where no prices were given."""
+    return "–" if amount is None else f"{amount:,.4f}"
 
 
 def _signed(points: float) -> str:

@@ -7,6 +7,7 @@ well, since a failed one stopped somewhere on the way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from reports.labels import Look, MethodLook, Series, look_of, looks, methods_of
 from reports.run.depths import DepthMap, depth_maps
 from reports.run.traces import Trace
 from reports.statistics.intervals import Estimate, average
+from serving.limits.budget import Spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class CellStats:
     empty if none do.
     `metric` is empty where the task has no golds: such a cell has none of the three.
     `counts` are means of what the method itself counts (chunks read, turns not parsed), over
-    the samples that ended well.
+    the samples that ended well. `usd` is what an endpoint took for all turns of the cell, those
+    of failed and unfinished samples too; None where no prices were given.
     """
 
     task: str
@@ -67,6 +70,7 @@ class CellStats:
     cost: Cost
     counts: Mapping[str, float]
     draws: int = 1
+    usd: float | None = None
 
     @property
     def asked(self) -> int:
@@ -145,7 +149,8 @@ class Point:
 
 @dataclass(frozen=True)  # without slots, so that what is derived from all cells is derived once
 class RunData:
-    """All that a report needs of a run, or of several that are shown as one."""
+    """All that a report needs of a run, or of several that are shown as one. `spent`: what it
+    cost in all, None where no prices were given."""
 
     name: str
     settings: Mapping[str, Any]
@@ -154,6 +159,7 @@ class RunData:
     errors: tuple[RunError, ...]
     traces: tuple[Trace, ...]
     differing: tuple[Differing, ...]
+    spent: Spent | None = None
 
     @cached_property
     def _by_place(self) -> Mapping[tuple[str, Series, int], CellStats]:
@@ -232,6 +238,11 @@ class RunData:
     def most_draws(self) -> int:
         """Answers that were drawn for each sample, at most."""
         return max(cell.draws for cell in self.cells)
+
+    @property
+    def cell_usd(self) -> float:
+        """What the turns of all cells cost in US dollars, as far as prices were given."""
+        return math.fsum(cell.usd for cell in self.cells if cell.usd is not None)
 
     @property
     def training_length(self) -> int | None:

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ from benchmarks.store import Cell, Place, Store
 from core.errors import UsageError
 from core.files import read_jsonl, write_jsonl, write_whole
 from core.types import Turn
+from serving.limits.budget import Spent
 
 EXPORTED = (
     *("id", "task", "length", "method", "model", "index", "draw", "question", "golds", "reply"),
@@ -38,6 +40,8 @@ class RunSource(Protocol):
     def sessions(self) -> list[dict[str, Any]]: ...
     def cells(self) -> list[Cell]: ...
     def finished(self) -> dict[int, tuple[int, int]]: ...
+    def spent(self) -> Spent | None: ...
+    def usd_by_cell(self) -> dict[int, float]: ...
     def sample_rows(self, cells: Collection[int] | None = None) -> Iterator[dict[str, Any]]: ...
     def turns_of(self, place: Place) -> Sequence[tuple[str, Turn]]: ...
     def __enter__(self) -> Self: ...
@@ -87,6 +91,15 @@ class ExportedRun:
             ended[ids[row_key(row)]] += 1
             well[ids[row_key(row)]] += row["status"] == "ok"
         return {cell: (count, well[cell]) for cell, count in ended.items()}
+
+    def spent(self) -> Spent | None:
+        """See `Store.spent`."""
+        found = self._run.get("spent")
+        return Spent(found["usd"], found["budget_usd"]) if found else None
+
+    def usd_by_cell(self) -> dict[int, float]:
+        """See `Store.usd_by_cell`."""
+        return dict(enumerate(self._run.get("spent", {}).get("by_cell", ()), 1))
 
     def sample_rows(self, cells: Collection[int] | None = None) -> Iterator[dict[str, Any]]:
         """See `Store.sample_rows`.
@@ -153,25 +166,29 @@ def export_run(source: RunSource, out: Path) -> int:
         UsageError: the place cannot be written to.
     """
     rows = ({name: row[name] for name in EXPORTED} for row in source.sample_rows())
-    return write_export(out, rows, source.settings() or {}, source.sessions(), source.cells())
+    return write_export(out, rows, beside_samples(source))
 
 
-def write_export(
-    out: Path,
-    rows: Iterator[Mapping[str, Any]],
-    settings: Mapping[str, Any],
-    sessions: Sequence[Mapping[str, Any]],
-    cells: Sequence[Cell],
-) -> int:
-    """Writes both files; returns the samples."""
+def write_export(out: Path, rows: Iterator[Mapping[str, Any]], run: Mapping[str, Any]) -> int:
+    """Writes both files, `run` beside the samples; returns the samples."""
     count = write_jsonl(out, rows)
-    run = {
-        "settings": settings,
-        "sessions": sessions,
-        "cells": [list(cell.row) for cell in cells],
-    }
     write_whole(sidecar(out), _readable(run))
     return count
+
+
+def beside_samples(source: RunSource) -> dict[str, Any]:
+    """All of a run but its samples and turns, as JSON: settings, sessions, cells, and where prices
+    were given what it has `spent`, in all and by cell."""
+    cells, usd, spent = source.cells(), source.usd_by_cell(), source.spent()
+    run: dict[str, Any] = {
+        "settings": source.settings() or {},
+        "sessions": source.sessions(),
+        "cells": [list(cell.row) for cell in cells],
+    }
+    if spent is not None:
+        by_cell = [usd.get(cell.id, 0.0) for cell in cells]
+        run["spent"] = {**asdict(spent), "by_cell": by_cell}
+    return run
 
 
 def _readable(run: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from core.types import Turn
 from reports.labels import Series
 from reports.run.data import CellStats, Cost, Differing, RunData, RunError
 from reports.run.exported import RunSource, key_of, open_run, run_name
-from reports.run.merged import merged_settings
+from reports.run.merged import merged_settings, merged_spent
 from reports.run.traces import Key, read_traces
 from reports.statistics.clusters import clusters_of
 from reports.statistics.intervals import Estimate, estimate, estimate_drawn
@@ -52,8 +52,10 @@ def load_runs(runs: Sequence[Path]) -> RunData:
         )
         metrics = {key[0]: SUB_EM for key in owners} | primary_metrics(settings)
         found = _Found()
+        priced = {source.path: source.usd_by_cell() for source in sources if source.spent()}
         for key, (source, cell) in owners.items():  # one at a time: a run may have 100,000 samples
-            found.add(key, cell, list(source.sample_rows([cell.id])), metrics[key[0]])
+            usd = priced[source.path].get(cell.id, 0.0) if source.path in priced else None
+            found.add(key, cell, list(source.sample_rows([cell.id])), metrics[key[0]], usd)
         if not any(cell.finished for cell in found.cells):
             raise UsageError(_nothing(owners))
 
@@ -71,6 +73,7 @@ def load_runs(runs: Sequence[Path]) -> RunData:
             found.run_errors(),
             tuple(read_traces(found.ended, rollout_of, metrics)),
             tuple(found.differing),
+            merged_spent(source.spent() for source in sources),
         )
 
 
@@ -85,9 +88,16 @@ class _Found:
     errors: Counter[str] = field(default_factory=Counter)
     first_errors: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def add(self, key: Key, cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str) -> None:
-        """Takes in the samples of a cell that have ended."""
-        self.cells.append(_cell(cell, rows, metric))
+    def add(
+        self,
+        key: Key,
+        cell: Cell,
+        rows: Sequence[Mapping[str, Any]],
+        metric: str,
+        usd: float | None,
+    ) -> None:
+        """Takes in the samples of a cell that have ended, and what the cell cost."""
+        self.cells.append(_cell(cell, rows, metric, usd))
         self.ended[key] = {row["index"]: row["id"] for row in rows if row["draw"] == 0}
         self.differing += _differing(rows, metric) if metric else []
         for row in rows:
@@ -130,7 +140,9 @@ def _owners(sources: Iterable[RunSource]) -> Owners:
     return owners
 
 
-def _cell(cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str) -> CellStats:
+def _cell(
+    cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str, usd: float | None
+) -> CellStats:
     known = all(row["cut_turns"] is not None for row in rows)
     counted = ledger_row(cell, [{**row, "cut_turns": row["cut_turns"] or 0} for row in rows])
     ok = [row for row in rows if row["status"] == "ok"]
@@ -158,6 +170,7 @@ def _cell(cell: Cell, rows: Sequence[Mapping[str, Any]], metric: str) -> CellSta
         clusters=clusters,
         cost=_cost(ok),
         counts=_counts(ok),
+        usd=usd,
     )
 
 

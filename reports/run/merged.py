@@ -1,11 +1,13 @@
-"""The settings of several runs, shown as one."""
+"""The settings of several runs, and what they cost, shown as one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core.errors import UsageError
+from serving.limits.budget import Spent
 
 GROUPS = ("models", "methods", "tasks", "data", "outside", "accepted")
 """Settings by name. One name must mean one thing in all runs of a report."""
@@ -32,6 +34,14 @@ def merged_settings(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             distinct = [v for place, v in enumerate(values) if v not in values[:place]]
             result[key] = distinct[0] if len(distinct) == 1 else distinct
     return result
+
+
+def merged_spent(runs: Iterable[Spent | None]) -> Spent | None:
+    """What several runs have cost together; with a budget where each of them has one."""
+    known = [spent for spent in runs if spent is not None]
+    limits = [spent.budget_usd for spent in known if spent.budget_usd is not None]
+    together = math.fsum(limits) if len(limits) == len(known) else None
+    return Spent(math.fsum(spent.usd for spent in known), together) if known else None
 
 
 def _joined(

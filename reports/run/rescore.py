@@ -19,7 +19,7 @@ from benchmarks.store import Store
 from core.context import Context
 from core.errors import UsageError
 from core.types import Answer, Problem, Sample
-from reports.run.exported import ExportedRun, key_of, row_key, write_export
+from reports.run.exported import ExportedRun, beside_samples, key_of, row_key, write_export
 from tasks.registry import find_task
 from tasks.scoring import Scores, gathered, scored
 
@@ -76,8 +76,8 @@ def _rescore_export(path: Path) -> Rescored:
     if changed:
         session = {"started": _now(), **provenance(command_line())}
         new = (row | {"scores": changed.get(_key(row), row["scores"])} for row in rows)
-        sessions = [*source.sessions(), session]
-        write_export(path, new, source.settings() or {}, sessions, source.cells())
+        run = beside_samples(source)
+        write_export(path, new, {**run, "sessions": [*run["sessions"], session]})
     return result
 
 

@@ -87,9 +87,9 @@ def cell_frame(run: RunData) -> pd.DataFrame:
 
 def ledger_frame(run: RunData) -> pd.DataFrame:
     """One row a cell: samples x draws = attempted + owed, attempted = ok + errors, one column an
-    error kind; replies cut by the token budget; costs (tokens,
-    seconds) and what the method itself counts, as means of the samples that ended well. Empty
-    where a run does not know."""
+    error kind; replies cut by the token budget; `usd`, what all its turns cost, where prices were
+    given; costs (tokens, seconds) and what the method itself counts, as means of the samples that
+    ended well. Empty where a run does not know."""
     kinds = sorted({kind for cell in run.cells for kind in cell.errors})
     counts = sorted({name for cell in run.cells for name in cell.counts})
     frame = pd.DataFrame(
@@ -106,6 +106,7 @@ def ledger_frame(run: RunData) -> pd.DataFrame:
                 "cut_samples": cell.cut_samples,
                 "cut_turns": cell.cut_turns,
                 "unparsed": cell.unparsed,
+                **({"usd": cell.usd} if run.spent else {}),
                 "mean_turns": cell.cost.turns,
                 "mean_prompt_tokens": cell.cost.prompt_tokens,
                 "mean_completion_tokens": cell.cost.completion_tokens,

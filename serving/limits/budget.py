@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -29,6 +30,9 @@ CAUTION = 4.0
 longest overrun that was seen multiplies it."""
 
 MEGA = 1e6
+
+LEAST_SHOWN_USD = 5e-5
+"""What rounds to 0.0001, the least amount that is written."""
 
 
 class Price(BaseModel):
@@ -77,6 +81,22 @@ def price_of(model: str, prices: Mapping[str, Price], path: Path) -> Price:
     return prices[model]
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run has cost in US dollars, of what it may cost (None: there is no limit)."""
+
+    usd: float
+    budget_usd: float | None = None
+
+    def in_words(self, kept_usd: float) -> str:
+        """`1.2345 USD of a budget of 20 USD`, and how much of it went for other things than the
+        turns that the run holds, which cost `kept_usd`."""
+        of = "" if self.budget_usd is None else f" of a budget of {self.budget_usd:g} USD"
+        rest = self.usd - kept_usd
+        other = f", {rest:.4f} of it for checks and for requests that brought no reply"
+        return f"{self.usd:.4f} USD{of}{other if rest > LEAST_SHOWN_USD else ''}"
+
+
 class Budget:
     """What a run may spend and has spent, in US dollars. `limit_usd` None: spending is only
     counted."""
@@ -87,13 +107,19 @@ class Budget:
         self.held_usd = 0.0
         self._held = 0
         self._longest = 1.0
-        self._keep: Callable[[float], None] = lambda usd: None
+        self._keep: Callable[[Spent], None] = lambda spent: None
         self._changed = asyncio.Event()
 
-    def go_on(self, spent_usd: float, keep: Callable[[float], None]) -> None:
+    def go_on(self, spent_usd: float, keep: Callable[[Spent], None]) -> None:
         """Begins with what a run has cost so far. `keep` is told what is spent and held together,
         at every change: a run that is killed goes on from what it can have cost at most."""
         self.spent_usd, self._keep = spent_usd, keep
+        self._tell()
+
+    @property
+    def spent(self) -> Spent:
+        """What has been spent, without what is held."""
+        return Spent(self.spent_usd, self.limit_usd)
 
     def most_tokens(self, promised: int) -> float:
         """How long a reply is taken to get at most."""
@@ -122,12 +148,15 @@ class Budget:
             await self._changed.wait()
         self.held_usd += most_usd
         self._held += 1
-        self._keep(self.spent_usd + self.held_usd)
+        self._tell()
 
     def settle(self, held_usd: float, cost_usd: float) -> None:
         """A request that held so much has cost so much."""
         self._held -= 1
         self.held_usd = self.held_usd - held_usd if self._held else 0.0
         self.spent_usd += cost_usd
-        self._keep(self.spent_usd + self.held_usd)
+        self._tell()
         self._changed.set()
+
+    def _tell(self) -> None:
+        self._keep(Spent(self.spent_usd + self.held_usd, self.limit_usd))

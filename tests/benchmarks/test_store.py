@@ -13,6 +13,7 @@ from benchmarks.store import STORE_NAME, Cell, Store
 from core.errors import StoreError, UsageError
 from core.evidence import Placed
 from core.types import Answer, Evidence, Failure, Json, TextSpan, TokenSpan, Turn
+from serving.limits.budget import Spent
 from tests.conftest import make_sample
 
 CELL = Cell(0, "niah_single_1", 1024, "memagent", "pocket", 3)
@@ -163,11 +164,13 @@ def test_thoughts_and_costs_are_kept_beside_the_turns(tmp_path: Path) -> None:
         turn = Turn("answer", (), "a", "stop", 1, 2, 0.1, reasoning="hm", usd=0.5)
         store.add_turn((0, 0, 0), 0, "h", turn)
         store.add_turn((0, 0, 0), 1, "h", Turn("answer", (), "b", "stop", 1, 2, 0.1))
-        store.keep_spent(0.75)
+        assert store.spent() is None
+        store.keep_spent(Spent(0.25, 1.0))
+        store.keep_spent(Spent(0.75, None))
     with Store.read(tmp_path) as store:
         assert [(t["reasoning"], t["usd"]) for t in store.turn_rows()] == [("hm", 0.5), ("", 0.0)]
         assert store.usd_by_cell() == {0: 0.5}
-        assert store.spent_usd() == 0.75
+        assert store.spent() == Spent(0.75, None)
 
 
 def test_a_store_of_a_version_before_costs_is_read_and_gone_on_with(tmp_path: Path) -> None:

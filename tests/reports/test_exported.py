@@ -16,6 +16,8 @@ from reports.report import write_report
 from reports.run.exported import EXPORTED, export_run, sidecar
 from reports.run.load import load_run, load_runs
 from reports.run.rescore import rescore
+from reports.tables.accuracy import ledger_frame
+from serving.limits.budget import Spent
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made
 
 CELLS = [
@@ -42,6 +44,34 @@ def test_an_export_reads_as_the_run_that_it_is_of(
     again = exported(run_dir, tmp_path / "again" / name)
     assert again.read_bytes() == out.read_bytes()
     assert sidecar(again).read_bytes() == sidecar(out).read_bytes()
+
+
+def test_what_a_run_cost_is_in_its_export_and_in_the_ledger_of_several(
+    build_run: BuildRun, tmp_path: Path
+) -> None:
+    run_dir = build_run(CELLS)
+    unpriced = exported(run_dir, tmp_path / "unpriced.jsonl")
+    with Store.write(run_dir) as store:
+        (_, turn) = store.turns_of((2, 0, 0))[0]
+        store.add_turn((2, 0, 0), 0, "hash0", replace(turn, usd=0.25))
+        store.keep_spent(Spent(0.5, 2.0))
+    ours = load_run(exported(run_dir, tmp_path / "samples.jsonl"))
+    assert ours.spent == Spent(0.5, 2.0)
+    assert [cell.usd for cell in ours.cells] == [0.0, 0.25]
+    assert ours.cell_usd == 0.25
+    renamed = tmp_path / "other.jsonl"
+    renamed.write_text(unpriced.read_text().replace('"vt"', '"other"'))
+    sidecar(renamed).write_text(sidecar(unpriced).read_text().replace('"vt"', '"other"'))
+    together = load_runs([run_dir, renamed])
+    assert together.spent == Spent(0.5, 2.0)
+    assert [cell.usd for cell in together.cells] == [0.0, 0.25, None, None]
+    usd = ledger_frame(together)["usd"].tolist()
+    assert usd[:2] == [0.0, 0.25]
+    assert all(value != value for value in usd[2:])
+    assert "usd" not in ledger_frame(load_run(unpriced))
+    page = write_report([unpriced], tmp_path / "page").page.read_text()
+    assert 'class="n">USD' not in page
+    assert "The endpoint took" not in page
 
 
 def test_a_report_of_an_export_has_the_numbers_of_the_run(

@@ -9,6 +9,8 @@ import pytest
 import run
 from benchmarks.store import Store
 from core.tokens import Tokenizer
+from reports.report import write_report
+from reports.run.load import load_run
 from serving.catalogue import find_model
 from tests.benchmarks.doctor.vendor import Vendor
 
@@ -75,14 +77,29 @@ def test_a_budget_ends_a_sweep_that_the_same_command_goes_on_with(
         said = capsys.readouterr().err
         assert "the budget of 0.014 USD has no room" in said
         with Store.read(out) as store:
-            assert 0.003 < store.spent_usd() <= 0.014
+            stopped = store.spent()
+            assert stopped is not None
+            assert 0.003 < stopped.usd <= stopped.budget_usd == 0.014
         assert run.main(words(url, out, *given, "5")) == 0
     said = capsys.readouterr().out
     assert "USD" in said.splitlines()[2]
     assert "of a budget of 5 USD" in said
     with Store.read(out) as store:
         kept = sum(store.usd_by_cell().values())
-        assert 0 < kept < store.spent_usd() < 5
+        spent = store.spent()
+    assert spent is not None
+    assert 0 < kept < spent.usd < spent.budget_usd == 5
+    run_data = load_run(out)
+    (cell,) = run_data.cells
+    assert (cell.usd, run_data.spent) == (kept, spent)
+    files = write_report([out])
+    page = files.page.read_text()
+    assert f"The endpoint took {spent.in_words(kept)}" in page
+    assert '<th scope="col" class="n">USD</th>' in page
+    assert f'<td class="n">{kept:.4f}</td>' in page
+    ledger = (files.page.parent / "tables" / "ledger.csv").read_text().splitlines()
+    assert ",usd,mean_turns," in ledger[0]
+    assert f",{kept}," in ledger[1]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import BudgetSpent, DataMissing, RequestFailed, RequestTimeout, UsageError
 from serving.client import Client
-from serving.limits.budget import CAUTION, Budget, Price, price_of, read_prices
+from serving.limits.budget import CAUTION, Budget, Price, Spent, price_of, read_prices
 from serving.limits.gate import Gate, Rates
 from tests.serving.scripted import Answer, Asked, ScriptedServer, Time, ask, error, reply
 
@@ -65,14 +65,15 @@ async def spend(client: Client) -> int:
 @pytest.mark.parametrize("longest", [1.0, CAUTION], ids=["as promised", "longer than promised"])
 @pytest.mark.parametrize("limit", [0.0005, 0.01, 0.05])
 async def test_the_budget_is_never_passed(limit: float, longest: float) -> None:
-    meter, kept = Meter(longest, fails=0.02), [0.0]
+    meter = Meter(longest, fails=0.02)
+    kept: list[Spent] = []
     server = ScriptedServer(meter.answer)
     budget = Budget(limit)
     budget.go_on(0.0, kept.append)
     async with server.running(), client_of(server, budget) as client:
         answered = await spend(client)
     assert meter.usd <= limit
-    assert max(kept) <= limit
+    assert max(spent.usd for spent in kept) <= limit
     assert budget.spent_usd == pytest.approx(meter.usd)
     assert budget.held_usd == 0.0
     if limit == 0.05:
@@ -81,13 +82,13 @@ async def test_the_budget_is_never_passed(limit: float, longest: float) -> None:
 
 
 async def test_a_run_that_was_killed_goes_on_from_the_most_it_can_have_cost() -> None:
-    kept: list[float] = []
+    kept: list[Spent] = []
     budget = Budget(1.0)
     budget.go_on(0.25, kept.append)
     await budget.hold(0.5)
-    assert kept[-1] == 0.75
+    assert kept == [Spent(0.25, 1.0), Spent(0.75, 1.0)]
     again = Budget(1.0)
-    again.go_on(kept[-1], kept.append)
+    again.go_on(kept[-1].usd, kept.append)
     with pytest.raises(BudgetSpent, match=r"0\.7500 USD are spent"):
         await again.hold(0.5)
 
