@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
             "plan memagent_table2          # what a suite would take, before it costs anything",
             "doctor SUITE --models NAME --endpoint URL --tokenizer DIR  # is that server sound?",
             "sweep SUITE --models NAME --endpoint URL --tokenizer DIR",
-            "COMMAND --help                # its flags, with examples",
+            "sweep --help                  # the flags of a command, with examples",
         )
         + "\n\nTab completes commands, flags and names after `activate-global-python-argcomplete`.",
     )

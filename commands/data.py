@@ -26,6 +26,7 @@ def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="list what is there",
         description="Lists the files of a data folder with size, SHA-256, number of questions "
         "and the tasks that read them, and what is missing.",
+        epilog=examples("data status --data DIR"),
     )
     _add_folder(add)
     add.set_defaults(command=data_status)
@@ -36,6 +37,11 @@ def add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Gets the named corpora, or all. What is complete is not fetched again; "
         "files that you put there are left alone. Mind the licences: HotpotQA and SQuAD are "
         "CC BY-SA 4.0, the essays are their author's.",
+        epilog=examples(
+            "data fetch --data DIR                        # all of them",
+            "data fetch hotpotqa squad --data DIR",
+            "data fetch published --documents 50,200 --data DIR",
+        ),
     )
     add.add_argument(
         "names", nargs="*", metavar="CORPUS", help=f"{', '.join(CORPUS_NAMES)}; default: all"

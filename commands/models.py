@@ -44,6 +44,7 @@ def add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="get weights ahead of a sweep",
         description="Gets the weights of models into the hub's cache folder (HF_HOME), for compute "
         "nodes that have no network and share that folder. What is there is not fetched again.",
+        epilog=examples("models fetch rl-memagent-7b qwen2.5-7b-instruct"),
     )
     _add_names(add)
     add.set_defaults(command=fetch_models)
@@ -52,6 +53,7 @@ def add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="hold models at their present commit",
         description="Asks the hub for the models' present commits and writes them to "
         "serving/revisions.toml: from then on they are served at these.",
+        epilog=examples("models pin rl-memagent-7b qwen2.5-7b-instruct"),
     )
     _add_names(add)
     add.set_defaults(command=pin_models)

@@ -50,7 +50,12 @@ def add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add_json(tasks)
     tasks.set_defaults(command=list_tasks)
     kinds = tasks.add_subparsers(title="what to do", metavar="WHAT")
-    add = kinds.add_parser("list", help="list the tasks (default)")
+    add = kinds.add_parser(
+        "list",
+        help="list the tasks (default)",
+        description="Lists the tasks, and the corpus that one needs, which `run.py data` gets.",
+        epilog=examples("tasks list", "tasks list --json"),
+    )
     add.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
     for add_one in (_add_show, _add_export, _add_generate):
@@ -63,6 +68,10 @@ def _add_show(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="print a sample and where its evidence stands",
         description="Prints one sample: question, golds, what the task says about it, where the "
         "evidence stands, and the context around it.",
+        epilog=examples(
+            "tasks show fiction_3hop --length 4096 --index 3",
+            "tasks show niah_single_1 --length 8192 --depth 0.25 --chunk-tokens 1000",
+        ),
     )
     _add_cell(add)
     add.add_argument("--index", type=at_least(0), default=0, metavar="I", help="default: 0")
@@ -79,6 +88,10 @@ def _add_export(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Writes the samples 0 to K-1 of a cell. ruler: JSON lines; memagent: one "
         "JSON array; datasets: a folder for datasets.load_from_disk; index: JSON lines with ids, "
         "questions, golds and hashes of the texts.",
+        epilog=examples(
+            "tasks export vt --length 8192 --samples 100 --form ruler --out vt.jsonl",
+            "tasks export qa_1 --length 32768 --samples 50 --form datasets --data DIR --out qa_1",
+        ),
     )
     _add_cell(add)
     add.add_argument("--samples", type=at_least(1), required=True, metavar="K")
@@ -94,6 +107,11 @@ def _add_generate(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Makes every cell of a suite: memagent_evaluation is the whole set of the "
         "MemAgent paper. By default the texts are made and hashed and not kept; --form ruler, "
         "memagent or datasets writes them. Stop it at any time: the same command goes on.",
+        epilog=examples(
+            "tasks generate pocket --out samples          # needs no corpora",
+            "tasks generate memagent_evaluation --out samples --data DIR --workers 8",
+            "tasks generate pocket --tasks vt --lengths 8192 --form ruler --out samples",
+        ),
     )
     suite = add.add_argument(
         "suite", metavar="SUITE", help="a name from `run.py suites`, or a .toml file"

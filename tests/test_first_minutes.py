@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import run
-from commands.flags import print_table
+from commands.flags import examples, print_table
+from core.names import base_of
 from tests.conftest import ROOT
 
-COMMANDS = ("sweep", "plan", "doctor", "status", "report", "exhibit", "serve", "models", "measure")
-MORE = ("export", "score", "rescore", "tasks", "data", "suites", "train", "view")
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """A parser, and all below it."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+PARSERS = {parser.prog: parser for parser in parsers(run._parser())}
+
+
+def examples_of(parser: argparse.ArgumentParser) -> list[list[str]]:
+    """The words behind `python run.py` of each example, as a shell takes them."""
+    text = str(parser.epilog or "").partition("examples:\n")[2].partition("\n\n")[0]
+    commands = re.split(r"(?:^|;)\s*python run\.py ", text.replace("\\\n", ""), flags=re.MULTILINE)
+    words = [shlex.split(command, comments=True) for command in commands[1:]]
+    return [found[: found.index("<")] if "<" in found else found for found in words]
+
+
+def unknown_names(parser: argparse.ArgumentParser, given: argparse.Namespace) -> set[str]:
+    """Names of an example that its completion does not know, those in capitals aside."""
+    unknown: set[str] = set()
+    for action in parser._actions:
+        value = getattr(given, action.dest, None)
+        if value and hasattr(action, "completer"):
+            names = {base_of(name) for name in ([value] if isinstance(value, str) else value)}
+            unknown |= {name for name in names if not name.isupper()} - {*action.completer("")}
+    return unknown
 
 
 def test_run_alone_teaches(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,14 +58,37 @@ def test_run_alone_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "python run.py report results/pocket" in said
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *MORE])
-def test_every_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        run.main([command, "--help"])
-    assert stopped.value.code == 0
-    said = capsys.readouterr().out
-    assert f"examples:\n  python run.py {command}" in said
+@pytest.mark.parametrize("prog", [*PARSERS])
+def test_every_help_ends_with_examples_that_parse(
+    prog: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser, own = PARSERS[prog], prog.split()[1:]
+    said = parser.format_help()
+    assert "examples:\n  python run.py " in said
     assert max(map(len, said.splitlines())) <= 110
+    shown = examples_of(parser)
+    assert len(shown) == said.count("python run.py ", said.index("examples:"))
+    assert any(words[: len(own)] == own for words in shown)
+    for words in shown:
+        if "--help" in words:
+            with pytest.raises(SystemExit) as stopped:
+                run.main(words)
+            assert stopped.value.code == 0
+            continue
+        given = run._parser().parse_args(words)
+        if words[: len(own)] == own and not getattr(given, "endpoint", None):
+            assert unknown_names(parser, given) == set(), words
+
+
+def test_an_example_that_rots_is_found() -> None:
+    rotten = argparse.ArgumentParser(
+        prog="run.py sweep", epilog=examples("sweep pocket --lenght 9")
+    )
+    (words,) = examples_of(rotten)
+    with pytest.raises(SystemExit):
+        run._parser().parse_args(words)
+    renamed = run._parser().parse_args(["sweep", "packet"])
+    assert unknown_names(PARSERS["run.py sweep"], renamed) == {"packet"}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.flags import DONE, INCOMPLETE
+from commands.flags import DONE, INCOMPLETE, examples
 from core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +29,11 @@ def add_clean(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         description="Asks each model HotpotQA's first 80,000 training questions, or those of its "
         "dev file, without any context, at most twice each, and writes the numbers of those that "
         "none answered. Stop it at any time: the same command goes on.",
+        epilog=examples(
+            "train clean --data DIR --models qwen2.5-7b-instruct --out DIR/hotpot_kept.json",
+            "train clean --split dev --data DIR --models NAME \\\n"
+            "      --endpoint http://HOST:8000/v1 --out DIR/hotpot_dev_kept.json",
+        ),
     )
     add.add_argument(
         "--split",

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands.flags import DONE
+from commands.flags import DONE, examples
 from core.errors import UsageError
 
 
@@ -16,6 +16,10 @@ def add_plot(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "plot",
         help="draw the curves of RL runs",
         description="Draws metrics.jsonl of one run, or of several (seeds) over one another.",
+        epilog=examples(
+            "train plot results/train/pocket-memagent",
+            "train plot results/train/seed-1 results/train/seed-2 --out results/train/seeds",
+        ),
     )
     add.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="the --out of `train rl`")
     add.add_argument("--out", type=Path, metavar="DIR", help="default for one run: its folder")

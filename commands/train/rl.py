@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.flags import DONE, INCOMPLETE, at_least
+from commands.flags import DONE, INCOMPLETE, at_least, examples
 from core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +26,12 @@ def add_rl(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Trains MemAgent (Multi-Conv DAPO) or GRU-Mem by a recipe, and writes a "
         "checkpoint that can be served, with its recipe, metrics and curves. Stop it at any time: "
         "the same command goes on from the last saved step. --list names the recipes.",
+        epilog=examples(
+            "train rl --list",
+            "train rl pocket-memagent                     # needs nothing",
+            "train rl memagent-7b --data DIR --workers 8  # a GPU each",
+            "train rl pocket-grumem --steps 20 --seed 1 --out results/train/short",
+        ),
     )
     add.add_argument("recipe", nargs="?", metavar="PRESET|FILE.toml", help="see --list")
     add.add_argument("--list", action="store_true", help="list the presets, and train nothing")

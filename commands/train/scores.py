@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.flags import DONE, at_least, names, numbers
+from commands.flags import DONE, at_least, examples, names, numbers
 
 if TYPE_CHECKING:
     from training.scores import TaskScore
@@ -24,6 +24,11 @@ def add_scores(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="a quick look at a checkpoint: accuracy through the agents, in this process",
         description="Measures a checkpoint on the tasks themselves with the trainer's own engine "
         "(no pool), and writes scores.json. MODEL lends the settings of its methods.",
+        epilog=examples(
+            "train scores pocket-memagent",
+            "train scores pocket-grumem --methods gru_mem --checkpoint results/train/pocket-grumem",
+            "train scores pocket-memagent --tasks vt --lengths 2048 --samples 64 --out vt.json",
+        ),
     )
     add.add_argument("model", metavar="MODEL", help="a name from `run.py models`")
     add.add_argument("--checkpoint", type=Path, metavar="DIR", help="weights to take, not MODEL's")

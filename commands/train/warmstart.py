@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from commands.flags import DONE, POCKET
+from commands.flags import DONE, POCKET, examples
 
 
 def add_warmstart(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -16,6 +16,10 @@ def add_warmstart(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="train the pocket model from nothing, on generated demonstrations",
         description="Trains the pocket model's tokenizer and weights by supervised learning. "
         "Stop it at any time: the same command goes on.",
+        epilog=examples(
+            "train warmstart                              # pocket-base again",
+            "train warmstart --recipe checkpoints/pocket-long/recipe.json --out results/long",
+        ),
     )
     add.add_argument(
         "--recipe",
