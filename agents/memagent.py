@@ -14,12 +14,11 @@ The strings are protocol (PROTOCOL 1.1), pinned by tests/agents/test_memagent.py
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from core.answers import after_think, extract_answer, extract_boxed
 from core.context import Context, keep_ends
-from core.rollout import in_thread
+from core.rollout import in_thread, read_in_thread
 from core.tokens import Tokenizer
 from core.types import Answer, AnswerForm, Chat, Message, Problem, TokenSpan
 
@@ -106,7 +105,7 @@ class MemAgent:
         question = problem.question.strip()
         budget = self.settings.reply_tokens
         memory = NO_MEMORY
-        context, dropped = await asyncio.to_thread(self._capped, problem.context)
+        context, dropped = await read_in_thread(self._capped, problem)
         chunks = context.chunks(self.tokenizer, self.settings.chunk_tokens)
         async for chunk in in_thread(chunks):
             prompt = UPDATE.format(prompt=question, memory=memory, chunk=chunk.text)
@@ -125,9 +124,9 @@ class MemAgent:
         parse = extract_answer if self.settings.answer_form == "therefore" else extract_boxed
         return Answer(reply, parse(reply), dropped)
 
-    def _capped(self, context: Context) -> tuple[Context, int]:
+    def _capped(self, problem: Problem) -> tuple[Context, int]:
         """The context with its middle cut to the cap, and the number of tokens cut."""
-        cap = self.settings.context_cap
+        context, cap = problem.context, self.settings.context_cap
         if cap is None:
             return context, 0
         head, tail, dropped = keep_ends(context.tokens(self.tokenizer), cap)

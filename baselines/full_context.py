@@ -8,12 +8,12 @@ Published budgets: 120,000 tokens in and 10,000 out for 128K models, 990,000 and
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from core.answers import after_think, extract_answer, extract_boxed
 from core.context import keep_ends
+from core.rollout import read_in_thread
 from core.tokens import Tokenizer
 from core.types import Answer, AnswerForm, Chat, Known, Message, Problem, TokenSpan
 
@@ -67,7 +67,7 @@ class FullContext:
 
     async def answer(self, problem: Problem, chat: Chat) -> Answer:
         """See `core.types.Method`."""
-        message, reads, dropped = await asyncio.to_thread(self._message, problem)
+        message, reads, dropped = await read_in_thread(self._message, problem)
         turn = await chat(
             [message],
             max_tokens=self.settings.output_tokens,

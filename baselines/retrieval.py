@@ -19,7 +19,6 @@ al. (2024, arXiv:2310.03025); their chunks have 300 words.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from array import array
@@ -30,6 +29,7 @@ from itertools import pairwise
 from baselines.window import PROMPTS, Window
 from core.context import Chunk
 from core.errors import UsageError
+from core.rollout import read_in_thread
 from core.tokens import Tokenizer
 from core.types import Answer, AnswerForm, Chat, Message, Problem, TokenSpan
 
@@ -88,7 +88,7 @@ class Retrieval:
 
     async def answer(self, problem: Problem, chat: Chat) -> Answer:
         """See `core.types.Method`."""
-        text, read, unread = await asyncio.to_thread(self._prompt, problem)
+        text, read, unread = await read_in_thread(self._prompt, problem)
         turn = await chat(
             [Message("user", text)],
             max_tokens=self.settings.output_tokens,

@@ -9,11 +9,11 @@ much of a task the end of the context gives away.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from dataclasses import dataclass
 
 from baselines.window import PROMPTS, Window
+from core.rollout import read_in_thread
 from core.tokens import Tokenizer
 from core.types import Answer, AnswerForm, Chat, Known, Message, Problem, TokenSpan
 
@@ -49,7 +49,7 @@ class SlidingWindow:
 
     async def answer(self, problem: Problem, chat: Chat) -> Answer:
         """See `core.types.Method`."""
-        ids, tokens = await asyncio.to_thread(self._last, problem)
+        ids, tokens = await read_in_thread(self._last, problem)
         text = self.tokenizer.decode(ids)
         before, after = self.window.around(problem.question)
         turn = await chat(

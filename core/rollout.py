@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -12,7 +13,18 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from core.errors import HarnessError
-from core.types import Answer, Chat, Failure, Message, Method, Sample, TokenSpan, Trajectory, Turn
+from core.types import (
+    Answer,
+    Chat,
+    Failure,
+    Message,
+    Method,
+    Problem,
+    Sample,
+    TokenSpan,
+    Trajectory,
+    Turn,
+)
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -71,6 +83,38 @@ async def in_thread(items: Iterator[T]) -> AsyncIterator[T]:
     done = object()
     while (item := await asyncio.to_thread(next, items, done)) is not done:
         yield item  # type: ignore[misc]
+
+
+async def read_in_thread(read: Callable[[Problem], T], problem: Problem) -> T:
+    """`read(problem)` in a worker thread, for a method that reads its context whole before it
+    asks. Cancelled, as by Ctrl-C, the thread ends at the next piece of the context: it cannot be
+    cancelled itself, and the program does not end before it."""
+    cancelled = threading.Event()
+    context = replace(problem.context, pieces=_Pieces(problem.context.pieces, cancelled))
+    try:
+        return await asyncio.to_thread(read, replace(problem, context=context))
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise
+
+
+class _Pieces(Sequence[str]):
+    """Pieces that are given out until an event is set; then they raise CancelledError."""
+
+    def __init__(self, pieces: Sequence[str], cancelled: threading.Event) -> None:
+        self._pieces, self._cancelled = pieces, cancelled
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def __getitem__(self, place: int) -> str:  # type: ignore[override]
+        return self._pieces[place]
+
+    def __iter__(self) -> Iterator[str]:
+        for piece in self._pieces:
+            if self._cancelled.is_set():
+                raise asyncio.CancelledError
+            yield piece
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
