@@ -16,11 +16,14 @@ from benchmarks.store import STORE_NAME, Store
 from benchmarks.suite import CellBlock, Suite
 from core.answers import after_think
 from core.types import Failure, Turn
+from tasks.documents.index import TokenIndex
 from tasks.documents.kept import Kept, Lines
 from tasks.documents.read import Document
 from tasks.documents.task import NAME, OwnDocuments
 
 SUITE = "ask"
+MOST_SOURCES = 5
+"""Sources whose lines are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,9 @@ class Sourced:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How it ended. `said`: the answer, or the whole reply where it has no answer marker;
-    `failure` is set instead where it has none. `memory` is the final one, None without one."""
+    `failure` is set instead where it has none. `memory` is the final one, None without one.
+    `sources`: the best, `more_sources` others were found. `cost`: what it cost, in words; empty
+    where no prices were given."""
 
     said: str
     failure: Failure | None
@@ -51,6 +56,8 @@ class Outcome:
     turns: int
     unseen_tokens: int
     sources: tuple[Sourced, ...] = ()
+    more_sources: int = 0
+    cost: str = ""
 
 
 def run_dir_of(asked: Asked, documents: Sequence[Document], overrides: Overrides) -> Path:
@@ -64,15 +71,6 @@ def run_dir_of(asked: Asked, documents: Sequence[Document], overrides: Overrides
     )
     stem = re.sub(r"\W+", "-", Path(documents[0].name).stem).strip("-").lower()[:40]
     return Path("results") / SUITE / f"{stem}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
-
-
-def counted_tokens(run_dir: Path) -> int | None:
-    """The tokens of the documents as the run counted them when it began, None if it is new."""
-    if not (run_dir / STORE_NAME).is_file():
-        return None
-    with Store.read(run_dir) as store:
-        cells = store.cells()
-    return cells[0].length if cells else None
 
 
 def ask_plan(asked: Asked, kept: Kept, tokens: int, overrides: Overrides) -> Plan:
@@ -119,19 +117,27 @@ def stored_turns(run_dir: Path) -> list[Turn]:
         return [turn for cell in store.cells() for _, turn in store.turns_of((cell.id, 0, 0))]
 
 
-def outcome(run_dir: Path, plan: Plan, asked: Asked, kept: Kept) -> Outcome:
+def outcome(run_dir: Path, asked: Asked, kept: Kept, index: TokenIndex) -> Outcome:
     """How the run ended, read from its store."""
     turns = stored_turns(run_dir)
     with Store.read(run_dir) as store:
         (row,) = store.sample_rows()
+        spent, usd = store.spent(), sum(store.usd_by_cell().values())
     memories = [turn.memory for turn in turns if turn.memory is not None]
-    ended = Outcome("", None, memories[-1] if memories else None, len(turns), 0)
+    cost = spent.in_words(usd) if spent else ""
+    ended = Outcome("", None, memories[-1] if memories else None, len(turns), 0, cost=cost)
     if row["status"] != "ok":
         return replace(ended, failure=Failure(row["error_kind"], row["error"]))
     said = row["prediction"] or after_think(row["reply"]).strip()
-    tokenizer = plan.models[plan.cells[0].model].tokenizer
     known = [asked.question, *getattr(find_method(asked.method), "prompts", ())]
-    found = sources(Ended(turns, said, known), kept.context, tokenizer)
-    at = kept.lines([source.span for source in found], tokenizer)
-    named = [Sourced(tuple(lines), source.words) for lines, source in zip(at, found, strict=True)]
-    return replace(ended, said=said, unseen_tokens=row["truncated_tokens"], sources=tuple(named))
+    found = sources(Ended(turns, said, known), index.text)
+    return replace(
+        ended,
+        said=said,
+        unseen_tokens=row["truncated_tokens"],
+        sources=tuple(
+            Sourced(tuple(kept.lines(source.span, index)), source.words)
+            for source in found[:MOST_SOURCES]
+        ),
+        more_sources=len(found[MOST_SOURCES:]),
+    )

@@ -14,11 +14,9 @@ answer, if any does.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from core.context import Context
-from core.tokens import Tokenizer
 from core.types import TokenSpan, Turn
 
 _WORD = re.compile(r"\w+")
@@ -42,13 +40,13 @@ class Ended:
     known: Sequence[str]
 
 
-def sources(ended: Ended, context: Context, tokenizer: Tokenizer) -> list[Source]:
-    """The sources of an answer, the best first."""
+def sources(ended: Ended, text_of: Callable[[TokenSpan], str]) -> list[Source]:
+    """The sources of an answer, the best first. `text_of` reads a stretch of the context."""
     known = {word for text in ended.known for word in _words(text)}
     answer = [word for word in _words(ended.answer) if word not in known]
     reading = [turn for turn in ended.turns if turn.reads and turn.tag != "answer"]
     if not reading:
-        return _of_one_turn(ended.turns, answer, context, tokenizer)
+        return _of_one_turn(ended.turns, answer, text_of)
     memories = [turn.memory for turn in ended.turns if turn.memory is not None]
     final = [word for word in _words(memories[-1]) if word not in known] if memories else answer
     first: dict[str, int] = {}
@@ -72,33 +70,18 @@ def sources(ended: Ended, context: Context, tokenizer: Tokenizer) -> list[Source
 
 
 def _of_one_turn(
-    turns: Sequence[Turn], answer: Sequence[str], context: Context, tokenizer: Tokenizer
+    turns: Sequence[Turn], answer: Sequence[str], text_of: Callable[[TokenSpan], str]
 ) -> list[Source]:
     """What the turns read, the parts that hold words of the answer first."""
     spans = [span for turn in turns for span in turn.reads]
     if len(spans) < 2:
         return [Source(span) for span in spans]
-    texts = _texts(spans, context, tokenizer)
-    found = [
-        Source(span, tuple(word for word in answer if word in set(_words(texts[span]))))
-        for span in spans
-    ]
+    found = []
+    for span in spans:
+        held = {*_words(text_of(span))}
+        found.append(Source(span, tuple(word for word in answer if word in held)))
     holding = [source for source in found if source.words]
     return sorted(holding, key=lambda source: -len(source.words)) or found
-
-
-def _texts(
-    spans: Iterable[TokenSpan], context: Context, tokenizer: Tokenizer
-) -> dict[TokenSpan, str]:
-    """The text of each span."""
-    held: dict[TokenSpan, list[int]] = {span: [] for span in spans}
-    tokens = 0
-    for ids in context.tokens(tokenizer):
-        for span, kept in held.items():
-            if span.start < tokens + len(ids) and span.end > tokens:
-                kept += ids[max(span.start - tokens, 0) : span.end - tokens]
-        tokens += len(ids)
-    return {span: tokenizer.decode(kept) for span, kept in held.items()}
 
 
 def _words(text: str) -> list[str]:

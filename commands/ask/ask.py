@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from commands.sweep.flags import add_server, add_weights, server_options
 
 if TYPE_CHECKING:
     from core.tokens import Tokenizer
+    from tasks.documents.index import TokenIndex
     from tasks.documents.kept import Kept
     from tasks.documents.read import Document
 
@@ -96,7 +96,8 @@ def ask(arguments: argparse.Namespace) -> int:
     tokenizer = tokenizer_of(asked.model, overrides)
     run_dir = arguments.out or run_dir_of(asked, documents, overrides)
     kept = keep(documents, run_dir / TEXT_FOLDER)
-    plan = ask_plan(asked, kept, _tokens(run_dir, kept, tokenizer), overrides)
+    index = _count(kept, tokenizer)
+    plan = ask_plan(asked, kept, index.tokens, overrides)
     watch = Watch(run_dir, turns_ahead(plan), show_memory=arguments.show_memory)
     say(watch.ahead(asked.method, plan.cells[0].length, kept))
     options = server_options(arguments, plan)
@@ -109,7 +110,7 @@ def ask(arguments: argparse.Namespace) -> int:
         budget=options.budget,
         heard=watch.heard,
     )
-    ended = outcome(run_dir, plan, asked, kept)
+    ended = outcome(run_dir, asked, kept, index)
     print_outcome(ended, run_dir)
     return INCOMPLETE if ended.failure else DONE
 
@@ -130,25 +131,15 @@ def _documents(given: list[str]) -> list[Document]:
     return documents
 
 
-def _tokens(run_dir: Path, kept: Kept, tokenizer: Tokenizer) -> int:
-    """The tokens of the text: as the run has them, or counted, which may take a while."""
-    from benchmarks.asking.ask import counted_tokens
-
-    if (known := counted_tokens(run_dir)) is not None:
-        return known
-    tokens = read = 0
+def _count(kept: Kept, tokenizer: Tokenizer) -> TokenIndex:
+    """The tokens of the text; counting them, the first time, is told now and then."""
     tell_at = time.monotonic() + COUNTED_EVERY_S
+    size = f"{kept.bytes / 1e6:,.0f} MB"
 
-    def blocks() -> Iterator[str]:
-        nonlocal read
-        for block in kept.context.blocks():
-            read += len(block.encode())
-            yield block
-
-    for ids in tokenizer.stream(blocks()):
-        tokens += len(ids)
+    def tell(read_bytes: int, tokens: int) -> None:
+        nonlocal tell_at
         if time.monotonic() > tell_at:
             tell_at = time.monotonic() + COUNTED_EVERY_S
-            of = f"{read / 1e6:,.0f} of {kept.bytes / 1e6:,.0f} MB"
-            say(f"      counting: {of}, {tokens:,} tokens")
-    return tokens
+            say(f"      counting: {read_bytes / 1e6:,.0f} of {size}, {tokens:,} tokens")
+
+    return kept.index(tokenizer, tell)

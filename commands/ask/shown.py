@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from core.types import Turn
     from tasks.documents.kept import Kept
 
-MOST_SOURCES = 5
 MOST_WORDS = 8
 
 
@@ -54,15 +53,18 @@ def print_outcome(ended: Outcome, run_dir: Path) -> None:
         print("\nno source: the final memory holds no word that the question does not have")
     elif ended.sources:
         print("\nsources, the best first")
-    for source in ended.sources[:MOST_SOURCES]:
+    for source in ended.sources:
         more = ["..."] if len(source.words) > MOST_WORDS else []
         words = ", ".join([*source.words[:MOST_WORDS], *more])
         print(f"  {', '.join(map(str, source.lines))}{f'  ({words})' if words else ''}")
-    if (left := len(ended.sources) - MOST_SOURCES) > 0:
-        print(f"  and {left} more")
+    if ended.more_sources:
+        print(f"  and {ended.more_sources:,} more")
     if ended.unseen_tokens:
         print(f"\n{ended.unseen_tokens:,} tokens of the text were not read")
-    print(f"\nrun     {run_dir}\nnext    python run.py report {run_dir}")
+    print()
+    if ended.cost:
+        print(f"cost    {ended.cost}")
+    print(f"run     {run_dir}\nnext    python run.py report {run_dir}")
 
 
 def _shown(text: str, indent: str = "") -> str:
@@ -73,4 +75,5 @@ def _shown(text: str, indent: str = "") -> str:
 
 
 def say(text: str) -> None:
+    """A line for a person, beside what may be piped."""
     print(text, file=sys.stderr)

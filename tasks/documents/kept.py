@@ -2,6 +2,7 @@
 
     RUN/text/text.txt         UTF-8; with several documents, each below a line with its name
     RUN/text/documents.json   what they are, and at which line of text.txt each begins
+    RUN/text/tokens-*.json    where its tokens stand, see index.py
 
 A text of any size is read from there block by block. That the run keeps it makes sources that can
 be looked up, HTML's and standard input's too, and a run that files changed later cannot confuse.
@@ -19,6 +20,7 @@ from core.errors import UsageError
 from core.files import whole
 from core.tokens import Tokenizer
 from core.types import TokenSpan
+from tasks.documents.index import Tell, TokenIndex
 from tasks.documents.read import Document
 
 TEXT_FOLDER, TEXT, LIST = "text", "text.txt", "documents.json"
@@ -89,15 +91,17 @@ class Kept:
         """Size of the text."""
         return (self.folder / TEXT).stat().st_size
 
-    def lines(self, spans: Sequence[TokenSpan], tokenizer: Tokenizer) -> list[list[Lines]]:
-        """The lines that each span of the context's tokens lies in, document by document, in one
-        pass over the tokens."""
-        wanted = {place for span in spans for place in (span.start, span.end - 1)}
-        at = _lines_at(sorted(wanted), self.context, tokenizer)
-        return [list(self._named(at[span.start], at[span.end - 1])) for span in spans]
+    def index(self, tokenizer: Tokenizer, tell: Tell = lambda read, tokens: None) -> TokenIndex:
+        """The tokens of the text, counted at the first call, which may take a while.
 
-    def _named(self, first: int, last: int) -> Iterator[Lines]:
-        """Lines of the text, from 0, as lines of the documents."""
+        Raises:
+            UsageError: the index cannot be read or written.
+        """
+        return TokenIndex.of(self.folder / TEXT, self.context, tokenizer, tell)
+
+    def lines(self, span: TokenSpan, index: TokenIndex) -> Iterator[Lines]:
+        """The lines that a stretch of the text's tokens lies in, document by document."""
+        first, last = index.line(span.start), index.line(span.end - 1)
         for document in self.documents:
             start, end = first - document.first_line, last - document.first_line
             if start < document.lines and end >= 0:
@@ -162,37 +166,6 @@ def _write(documents: Sequence[Document], folder: Path) -> None:
             listed.append(KeptDocument(document.name, document.sha256, line, lines, document.note))
             line += lines
     (folder / LIST).write_text(json.dumps([asdict(d) for d in listed], indent=1), encoding="utf-8")
-
-
-def _lines_at(places: Sequence[int], context: Context, tokenizer: Tokenizer) -> dict[int, int]:
-    """The line of the text, from 0, that each token begins in; `places` ascend."""
-    found: dict[int, int] = {}
-    line, tokens = _leading_lines(context), 0
-    left = iter(places)
-    place = next(left, None)
-    for ids in context.tokens(tokenizer):
-        if place is None:
-            break
-        done = 0
-        while place is not None and place < tokens + len(ids):
-            line += tokenizer.decode_bytes(ids[done : place - tokens]).count(b"\n")
-            done = place - tokens
-            found[place] = line
-            place = next(left, None)
-        line += tokenizer.decode_bytes(ids[done:]).count(b"\n")
-        tokens += len(ids)
-    return found
-
-
-def _leading_lines(context: Context) -> int:
-    """Lines at the beginning that hold white space only: the tokens leave them out."""
-    lines = 0
-    for piece in context.pieces:
-        body = piece.lstrip()
-        lines += piece[: len(piece) - len(body)].count("\n")
-        if body:
-            break
-    return lines
 
 
 def _whole_characters(block: bytes) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.asking.sources import Ended, Source, sources
-from core.context import Context
 from core.tokens import Tokenizer
 from core.types import TokenSpan, Turn
 
@@ -28,7 +27,8 @@ def found(
 ) -> list[tuple[int, tuple[str, ...]]]:
     """(first token, words) of the sources."""
     ended = Ended(turns, answer, (QUESTION, *PROMPTS))
-    result: list[Source] = sources(ended, Context([text]), tokenizer)
+    ids = tokenizer.encode(text.strip())
+    result: list[Source] = sources(ended, lambda span: tokenizer.decode(ids[span.start : span.end]))
     return [(source.span.start, source.words) for source in result]
 
 

@@ -196,7 +196,8 @@ def test_lines_of_a_stretch_of_tokens_are_those_of_the_documents(
     b = written(tmp_path, "b.txt", "".join(f"other {i}\n" for i in range(1, 21)))
     found = kept(tmp_path, a, b)
     chunks = list(found.context.chunks(tokenizer, 40))
-    every = found.lines([chunk.tokens for chunk in chunks], tokenizer)
+    index = found.index(tokenizer)
+    every = [list(found.lines(chunk.tokens, index)) for chunk in chunks]
     for chunk, lines in zip(chunks[:-1], every, strict=False):
         named = [word for word in chunk.text.split("\n") if word.startswith("é line ")]
         whole = [int(line.removeprefix("é line ")) for line in named[:-1]]
@@ -207,13 +208,43 @@ def test_lines_of_a_stretch_of_tokens_are_those_of_the_documents(
     assert str(every[0][0]).startswith("a.txt:1-")
     assert [place.document for place in every[-1]] == ["b.txt"]
     assert every[-1][0].last == 20
-    both = found.lines([TokenSpan(chunks[0].tokens.start, chunks[-1].tokens.end)], tokenizer)[0]
+    both = found.lines(TokenSpan(0, chunks[-1].tokens.end), index)
     assert [str(place) for place in both] == ["a.txt:1-3000", "b.txt:1-20"]
 
 
 def test_blank_lines_at_the_beginning_count(tokenizer: Tokenizer, tmp_path: Path) -> None:
     found = kept(tmp_path, written(tmp_path, "a.txt", "\n\n  \nthe line\n"))
-    assert str(found.lines([TokenSpan(0, 1)], tokenizer)[0][0]) == "a.txt:4"
+    index = found.index(tokenizer)
+    assert [str(lines) for lines in found.lines(TokenSpan(0, 1), index)] == ["a.txt:4"]
+
+
+def test_a_stretch_of_tokens_is_read_from_the_text(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    text = " \u3000\n\n" + "".join(f"é🙂 line {i}, and no more.\n" for i in range(9000))
+    found = kept(tmp_path, written(tmp_path, "a.txt", text))
+    ids = [i for part in found.context.tokens(tokenizer) for i in part]
+    told: list[tuple[int, int]] = []
+    index = found.index(tokenizer, lambda read, tokens: told.append((read, tokens)))
+    assert index.tokens == len(ids)
+    assert len(told) > 5
+    assert told[-1] == (len(text.rstrip().encode()), len(ids))
+    for start in range(0, len(ids) - 20_000, 9_999):
+        for size in (1, 7, 20_000):
+            span = TokenSpan(start, start + size)
+            assert index.text(span) == tokenizer.decode(ids[start : start + size])
+    with pytest.raises(ValueError, match="got token"):
+        index.line(len(ids))
+
+
+def test_tokens_are_counted_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    found = kept(tmp_path, written(tmp_path, "a.txt", "one two three\n" * 40))
+    tokens = found.index(tokenizer).tokens
+    told: list[tuple[int, int]] = []
+    again = load(found.folder).index(tokenizer, lambda read, tokens: told.append((read, tokens)))
+    assert (again.tokens, told) == (tokens, [])
+    (file,) = found.folder.glob("tokens-*.json")
+    file.write_text("[]")
+    with pytest.raises(UsageError, match="Remove it; it is made again"):
+        found.index(tokenizer)
 
 
 @pytest.mark.slow
@@ -227,8 +258,8 @@ def test_a_large_text_is_not_held(tokenizer: Tokenizer, tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         found = kept(tmp_path, path)
-        tokens = found.context.count(tokenizer)
-        found.lines([TokenSpan(tokens - 10, tokens)], tokenizer)
+        index = found.index(tokenizer)
+        assert list(found.lines(TokenSpan(index.tokens - 10, index.tokens), index))
         held = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
