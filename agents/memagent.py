@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.answers import after_think, extract_answer, extract_boxed
+from core.answers import after_think, answered
 from core.context import Context, keep_ends
 from core.rollout import in_thread, read_in_thread
 from core.tokens import Tokenizer
@@ -120,9 +120,7 @@ class MemAgent:
         template = ANSWER if self.settings.answer_form == "therefore" else ANSWER_BOXED
         prompt = template.format(prompt=question, memory=memory)
         turn = await chat([Message("user", prompt)], max_tokens=budget, tag="answer")
-        reply = after_think(turn.reply)
-        parse = extract_answer if self.settings.answer_form == "therefore" else extract_boxed
-        return Answer(reply, parse(reply), dropped)
+        return Answer(*answered(turn.reply, self.settings.answer_form), dropped)
 
     def _capped(self, problem: Problem) -> tuple[Context, int]:
         """The context with its middle cut to the cap, and the number of tokens cut."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from core.answers import after_think, extract_answer, extract_boxed
+from core.answers import answered
 from core.context import keep_ends
 from core.rollout import read_in_thread
 from core.tokens import Tokenizer
@@ -74,9 +74,7 @@ class FullContext:
             tag="answer",
             reads=reads,
         )
-        reply = after_think(turn.reply)
-        parse = extract_answer if self.settings.answer_form == "therefore" else extract_boxed
-        return Answer(reply, parse(reply), dropped)
+        return Answer(*answered(turn.reply, self.settings.answer_form), dropped)
 
     def _message(self, problem: Problem) -> tuple[Message, list[TokenSpan], int]:
         """The prompt within the input budget, the tokens of the context that are in it,

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from core.answers import after_think, extract_answer, extract_boxed
+from core.answers import after_think, answered
 from core.errors import UsageError
 from core.rollout import in_thread
 from core.tokens import Tokenizer
@@ -151,9 +151,7 @@ class MapReduce:
             max_tokens=self.settings.reply_tokens,
             tag="answer",
         )
-        reply = after_think(turn.reply)
-        parse = extract_answer if self.settings.answer_form == "therefore" else extract_boxed
-        return Answer(reply, parse(reply), counts=counts)
+        return Answer(*answered(turn.reply, self.settings.answer_form), counts=counts)
 
     async def _mapped(self, problem: Problem, chat: Chat) -> tuple[int, list[_Note]]:
         """How many chunks there are, and the notes on them."""

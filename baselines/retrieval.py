@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from baselines.window import PROMPTS, Window
+from core.answers import answered
 from core.context import Chunk
 from core.errors import UsageError
 from core.rollout import read_in_thread
@@ -95,7 +96,8 @@ class Retrieval:
             tag="answer",
             reads=read,
         )
-        return Answer(*self.window.parsed(turn.reply), unread, {"chunks_read": len(read)})
+        counts = {"chunks_read": len(read)}
+        return Answer(*answered(turn.reply, self.settings.answer_form), unread, counts)
 
     def _prompt(self, problem: Problem) -> tuple[str, list[TokenSpan], int]:
         """The prompt within the input budget, the chunks in it, and the tokens of all others."""

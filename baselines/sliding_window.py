@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from baselines.window import PROMPTS, Window
+from core.answers import answered
 from core.rollout import read_in_thread
 from core.tokens import Tokenizer
 from core.types import Answer, AnswerForm, Chat, Known, Message, Problem, TokenSpan
@@ -58,7 +59,7 @@ class SlidingWindow:
             tag="answer",
             reads=[TokenSpan(tokens - len(ids), tokens)],
         )
-        return Answer(*self.window.parsed(turn.reply), tokens - len(ids))
+        return Answer(*answered(turn.reply, self.settings.answer_form), tokens - len(ids))
 
     def _last(self, problem: Problem) -> tuple[list[int], int]:
         """The last tokens of the context that the budget has room for, and how many it has in

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from baselines.full_context import BEFORE, BOXED, THEREFORE
-from core.answers import after_think, extract_answer, extract_boxed
 from core.errors import PromptTooLong
 from core.tokens import Tokenizer
 from core.types import AnswerForm, Message
@@ -46,8 +45,3 @@ class Window:
         fixed texts as its chat template renders them."""
         around = self.tokenizer.render_chat([Message("user", "".join(self.around(question)))])
         return len(around) + self.room(question) + self.output_tokens
-
-    def parsed(self, reply: str) -> tuple[str, str | None]:
-        """The reply without its reasoning, and the answer in it."""
-        said = after_think(reply)
-        return said, (extract_answer if self.answer_form == "therefore" else extract_boxed)(said)

@@ -8,6 +8,8 @@ its reasoning: `after_think` first. Sources: MemAgent's evaluation and training 
 
 from __future__ import annotations
 
+from core.types import AnswerForm
+
 THINK_BEGIN, THINK_END = "<think>", "</think>"
 ANSWER_MARK = "the answer is"
 BOX = "\\boxed"
@@ -16,6 +18,12 @@ BOX = "\\boxed"
 def after_think(reply: str) -> str:
     """What follows the last `</think>`; the whole reply if there is none."""
     return reply.rpartition(THINK_END)[2]
+
+
+def answered(reply: str, form: AnswerForm) -> tuple[str, str | None]:
+    """A reply without its reasoning, and the answer in it, marked as `form` asks for it."""
+    said = after_think(reply)
+    return said, extract_answer(said) if form == "therefore" else extract_boxed(said)
 
 
 def extract_answer(reply: str) -> str | None:
