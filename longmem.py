@@ -30,6 +30,7 @@ from benchmarks.sweep import sweep
 from core.errors import UsageError
 from core.names import checked
 from core.types import Json
+from tasks.scoring import flat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +139,7 @@ class Run:
         import pandas as pd
 
         with Store.read(Path(self.folder)) as store:
-            return pd.DataFrame([_flat(row) for row in store.sample_rows()])
+            return pd.DataFrame([row | flat(row.pop("scores")) for row in store.sample_rows()])
 
     def turns(self) -> pd.DataFrame:
         """A row a turn: the reply, the tokens, what it read, the memory after it."""
@@ -164,8 +165,3 @@ def _names(what: str, given: Sequence[str] | None) -> tuple[str, ...] | None:
     if isinstance(given, str):
         raise UsageError(f"Sweep: {what} is {given!r}, expected a list of names: [{given!r}]")
     return None if given is None else tuple(given)
-
-
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    scores = row.pop("scores")
-    return row | {f"{p}.{name}": v for p, found in scores.items() for name, v in found.items()}

@@ -100,6 +100,11 @@ def primary_metric(scorer: Scorer) -> str:
     return str(getattr(scorer, "metric", SUB_EM))
 
 
+def flat(scores: Scores) -> Metrics:
+    """The scores by `profile.metric`."""
+    return {f"{p}.{name}": value for p, found in scores.items() for name, value in found.items()}
+
+
 async def scored(scorer: Scorer, answer: Answer, sample: Sample) -> Scores:
     """The scores of an answer; waits for a scorer that is async. What a scorer of one profile
     says counts in both.

@@ -21,7 +21,7 @@ from core.errors import UsageError
 from core.types import Answer, Problem, Sample
 from reports.run.exported import ExportedRun, beside_samples, key_of, row_key, write_export
 from tasks.registry import find_task
-from tasks.scoring import Scores, gathered, scored
+from tasks.scoring import Scores, flat, gathered, scored
 
 Key = tuple[tuple[str, int, str, str], int, int]
 """A cell, a sample's index in it, and the draw."""
@@ -93,7 +93,7 @@ async def _changes(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[Key, Scores]
             continue
         changed[_key(row)] = scores
         result.changed += 1
-        before, after = _flat(row["scores"]), _flat(scores)
+        before, after = flat(row["scores"]), flat(scores)
         result.up.update(n for n, value in after.items() if value > before.get(n, 0.0))
         result.down.update(n for n, value in before.items() if value > after.get(n, 0.0))
     return changed, result
@@ -110,10 +110,6 @@ async def _score(row: Mapping[str, Any]) -> Scores:
     except Exception as error:  # whatever a scorer from outside raises is its author's to mend
         where = " ".join(map(str, (*row_key(row), "sample", row["index"])))
         raise UsageError(f"{where}: its scorer: {type(error).__name__}: {error}") from error
-
-
-def _flat(scores: Scores) -> dict[str, float]:
-    return {f"{p}.{name}": value for p, found in scores.items() for name, value in found.items()}
 
 
 def _key(row: Mapping[str, Any]) -> Key:
