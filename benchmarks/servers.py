@@ -50,64 +50,71 @@ class ServerOptions:
 
 def server_for(plan: Plan, options: ServerOptions, run_dir: Path) -> Server:
     """The server of a run's models. A pool's logs go to the run's folder."""
+    if options.endpoint:
+        return partial(_endpoint, plan, options)
+    return partial(_pool, plan, options, run_dir)
 
-    @contextmanager
-    def endpoint(work: Mapping[str, float]) -> Iterator[Serving]:
-        """The server that the user runs. Its models take turns: its load is the user's limit."""
-        turns = asyncio.Lock()
-        rates = Rates(options.requests_per_minute, options.tokens_per_minute)
 
-        @asynccontextmanager
-        async def answers(model: ModelPlan) -> AsyncIterator[Answering]:
-            async with turns:
-                price = options.prices.get(model.served_as, FREE)
-                gate = Gate(rates, options.budget, price)
-                client = endpoint_client(model, options, gate)
-                longest = options.longest_turns.get(model.served_as)
-                examined = partial(admitted, server_of(model, client, longest), plan.accepted)
-                yield Answering(client, examined=examined)
+@contextmanager
+def _endpoint(plan: Plan, options: ServerOptions, work: Mapping[str, float]) -> Iterator[Serving]:
+    """The server that the user runs. Its models take turns: its load is the user's limit."""
+    turns = asyncio.Lock()
+    rates = Rates(options.requests_per_minute, options.tokens_per_minute)
 
-        yield Serving(answers)
+    @asynccontextmanager
+    async def answers(model: ModelPlan) -> AsyncIterator[Answering]:
+        """See `Answers`."""
+        async with turns:
+            price = options.prices.get(model.served_as, FREE)
+            gate = Gate(rates, options.budget, price)
+            client = endpoint_client(model, options, gate)
+            longest = options.longest_turns.get(model.served_as)
+            examined = partial(admitted, server_of(model, client, longest), plan.accepted)
+            yield Answering(client, examined=examined)
 
-    @contextmanager
-    def pool(work: Mapping[str, float]) -> Iterator[Serving]:
-        """A pool of all models that owe something, gone when the context ends."""
-        # Ray takes seconds to import, and an endpoint needs none of it.
-        from serving.pool import Pool
+    yield Serving(answers)
 
-        known = {model.served_as: model.entry for model in plan.models.values()}
-        entries = [entry for name in work if (entry := known[name]) is not None]
-        started = Pool(
-            *entries,
-            log_dir=run_dir / "logs",
-            ray_address=options.ray_address,
-            deadline_s=options.deadline_s,
-        )
 
-        @asynccontextmanager
-        async def answers(model: ModelPlan) -> AsyncIterator[Answering]:
-            # No thread that waits: it would outlast Ctrl-C.
-            while (ready := started.poll(model.served_as)) is None:  # noqa: ASYNC110
-                await asyncio.sleep(POLL_S)
-            try:
-                asked = ClientOptions(
-                    url=ready.base_url,
-                    window_tokens=model.entry.window_tokens if model.entry else None,
-                    connections=_concurrency(model, options),
-                    reply_timeout_s=options.reply_timeout_s,
-                )
-                patience = Patience(alive=partial(started.check, model.served_as))
-                yield Answering(Client(asked, model.tokenizer, patience), ready.cache_tokens)
-            finally:
-                started.retire(model.served_as)
+@contextmanager
+def _pool(
+    plan: Plan, options: ServerOptions, run_dir: Path, work: Mapping[str, float]
+) -> Iterator[Serving]:
+    """A pool of all models that owe something, gone when the context ends."""
+    # Ray takes seconds to import, and an endpoint needs none of it.
+    from serving.pool import Pool
 
+    known = {model.served_as: model.entry for model in plan.models.values()}
+    entries = [entry for name in work if (entry := known[name]) is not None]
+    started = Pool(
+        *entries,
+        log_dir=run_dir / "logs",
+        ray_address=options.ray_address,
+        deadline_s=options.deadline_s,
+    )
+
+    @asynccontextmanager
+    async def answers(model: ModelPlan) -> AsyncIterator[Answering]:
+        """See `Answers`."""
+        # No thread that waits: it would outlast Ctrl-C.
+        while (ready := started.poll(model.served_as)) is None:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
         try:
-            started.start(work)
-            yield Serving(answers, started.health)
+            asked = ClientOptions(
+                url=ready.base_url,
+                window_tokens=model.entry.window_tokens if model.entry else None,
+                connections=_concurrency(model, options),
+                reply_timeout_s=options.reply_timeout_s,
+            )
+            patience = Patience(alive=partial(started.check, model.served_as))
+            yield Answering(Client(asked, model.tokenizer, patience), ready.cache_tokens)
         finally:
-            started.stop()
+            started.retire(model.served_as)
 
-    return endpoint if options.endpoint else pool
+    try:
+        started.start(work)
+        yield Serving(answers, started.health)
+    finally:
+        started.stop()
 
 
 def endpoint_client(model: ModelPlan, options: ServerOptions, gate: Gate) -> Client:
