@@ -6,6 +6,7 @@ a hash of all that its bytes depend on, and the tokens of the context that each 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,7 +104,9 @@ class Remaker:
                 f"has {row['id'][:12]}): its data, its tokenizer or its task have changed."
             )
         context = sample.problem.context
-        ids = [one for block in context.tokens(tokenizer) for one in block]
+        ids = array("I")  # 4 bytes a token, where a list takes 36
+        for block in context.tokens(tokenizer):
+            ids.extend(block)
         evidence = [TokenSpan(*piece["tokens"]) for piece in row["evidence"]]
         return Haystack(ids, tokenizer, evidence)
 
