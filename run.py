@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from commands.ask import add_ask
+from commands.ask.ask import add_ask
 from commands.data import add_data
 from commands.exhibit import add_exhibit
 from commands.export import add_export
