@@ -2,7 +2,7 @@
 
 What may pass is tried again: broken connections, 429, 5xx and replies that are none, each
 request boundedly, with exponential backoff and jitter. While the server as a whole does not
-answer, all requests wait together (serving/outage.py). A reply that does not come in time is
+answer, all requests wait together (serving/api/outage.py). A reply that does not come in time is
 not asked for again: the server may still be at work on it.
 """
 

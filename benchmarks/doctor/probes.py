@@ -185,7 +185,7 @@ async def _first_difference(server: Server) -> str:
         return ""
     try:
         reply = await server.ask(STORY, max_tokens=1, with_ids=True)
-    except RequestFailed:
+    except RequestFailed:  # a server that speaks vLLM's dialect and does not tell ids
         return ""
     ours = server.tokenizer.render_chat([Message("user", STORY)])
     theirs = list(reply.prompt_ids or ours)

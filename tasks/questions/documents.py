@@ -152,6 +152,7 @@ class DocumentQuestions(Family[AskedQuestion]):
         return Steps(DOCUMENT_STEP, len(corpora.questions(self.corpus).documents))
 
     def draw(self, draft: Draft) -> AskedQuestion:
+        """The question of the sample's index, and the generator of its documents' places."""
         pool, index = draft.corpora.questions(self.corpus), draft.at.index
         if index >= len(pool.questions):
             raise UsageError(

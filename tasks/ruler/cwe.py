@@ -105,6 +105,7 @@ class CommonWords(Family[Asked]):
         return Steps(WORD_STEP) if self.published else None
 
     def draw(self, draft: Draft) -> Asked:
+        """The prompt; words are drawn when it is known how many fit."""
         ask, prefix = ASK.format(common=self.common), ANSWER_PREFIX.format(common=self.common)
         before = INSTRUCTION + "\n"
         if self.form == "ruler":

@@ -115,6 +115,7 @@ class FrequentWords(Family[Asked]):
         return Steps() if self.published else None
 
     def draw(self, draft: Draft) -> Asked:
+        """The prompt; words are drawn when it is known how many fit."""
         prompt = RulerPrompt(INSTRUCTION + " ", "\n" + ASK, ANSWER_PREFIX)
         return Asked(prompt, f"{INSTRUCTION} {ASK}")
 

@@ -150,6 +150,7 @@ class Niah(Family[AskedNeedles]):
         return Steps(SHORT_LINE_STEP if at.length < SHORT else LINE_STEP)
 
     def draw(self, draft: Draft) -> AskedNeedles:
+        """Needles, and which of them are asked for."""
         count = max(self.keys, self.queries)
         draw = draw_any if self.published else draw_distinct
         keys = draw(self.key_kind, draft.rng, count)

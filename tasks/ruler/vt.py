@@ -106,9 +106,11 @@ class VariableTracking(Family[AskedChains]):
             )
 
     def steps(self, at: Coordinates, corpora: Corpora) -> Steps | None:
+        """Units of a cell are noise lines."""
         return Steps(LINE_STEP) if self.published else None
 
     def draw(self, draft: Draft) -> AskedChains:
+        """Chains of variables; the value of the first is asked for."""
         chains = _draw_chains(draft.rng, self.chains, self.hops)
         names, value = chains[0].names, chains[0].value
         before = INSTRUCTION + "\n\n"
