@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from commands.flags import DONE, examples
 from core.errors import UsageError
@@ -13,7 +13,6 @@ from core.files import write_jsonl
 
 if TYPE_CHECKING:
     from benchmarks.store import Store
-    from reports.interop.texts import ReadTexts
 
 FORMS = ("jsonl", "parquet", "datasets", "inspect")
 
@@ -46,7 +45,10 @@ def add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="inspect: messages quote what each turn read, made again from the run's seed",
     )
     add.add_argument(
-        "--tokenizer", type=Path, metavar="DIR", help="--chunk-texts: the tokenizer of the run"
+        "--tokenizer",
+        type=Path,
+        metavar="DIR",
+        help="--chunk-texts: the tokenizer of the run, where it is not where the run had it",
     )
     add.add_argument("--data", type=Path, metavar="DIR", help="--chunk-texts: corpora of the run")
     add.set_defaults(command=export)
@@ -88,6 +90,7 @@ def _lines(store: Store, arguments: argparse.Namespace) -> int:
 def _folder(store: Store, arguments: argparse.Namespace) -> dict[str, int]:
     from reports.interop.columns import export_datasets, export_parquet
     from reports.interop.inspect_log import export_inspect
+    from reports.interop.texts import texts_of
 
     writers: dict[str, Callable[[Store, Path], dict[str, int]]] = {
         "parquet": export_parquet,
@@ -95,21 +98,5 @@ def _folder(store: Store, arguments: argparse.Namespace) -> dict[str, int]:
     }
     if arguments.form in writers:
         return writers[arguments.form](store, arguments.out)
-    texts = _texts(store, arguments) if arguments.chunk_texts else None
+    texts = texts_of(store, arguments.data, arguments.tokenizer) if arguments.chunk_texts else None
     return export_inspect(store, arguments.out, texts)
-
-
-def _texts(store: Store, arguments: argparse.Namespace) -> ReadTexts:
-    """Raises UsageError where the run's tokenizer is not known."""
-    from reports.interop.texts import ReadTexts
-
-    settings: dict[str, Any] = store.settings() or {}
-    models = settings.get("models", {}).values()
-    sources = {str(model["source"]) for model in models if model.get("source")}
-    folder = arguments.tokenizer or (Path(sources.pop()) if len(sources) == 1 else None)
-    if folder is None or not (folder / "tokenizer.json").is_file():
-        raise UsageError(
-            f"--chunk-texts: got {folder or f'{len(sources)} models'} as the tokenizer, expected a "
-            "folder with tokenizer.json; give --tokenizer DIR"
-        )
-    return ReadTexts(int(settings["seed"]), folder, arguments.data)

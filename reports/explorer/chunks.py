@@ -69,12 +69,13 @@ class Haystack:
 class Remaker:
     """Makes the contexts of one run again. `data`: the folder of the corpora; without one, the
     `--data` of the run's own command. `run`: the run's folder, which keeps the documents that
-    `run.py ask` was given."""
+    `run.py ask` was given. `tokenizer`: where to look for it first."""
 
     settings: Mapping[str, Any]
     sessions: Sequence[Mapping[str, Any]]
     data: Path | None = None
     run: Path | None = None
+    tokenizer: str | None = None
     _tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
     _corpora: Corpora | None = None
 
@@ -119,7 +120,8 @@ class Remaker:
         """The model's own, found where the run had it and known by its fingerprint."""
         entry = (self.settings.get("models") or {}).get(model) or {}
         wanted, revision = entry.get("tokenizer"), entry.get("revision")
-        places = [place for place in (entry.get("source"), self._flag("--tokenizer")) if place]
+        known = (self.tokenizer, entry.get("source"), self._flag("--tokenizer"))
+        places = [place for place in known if place]
         for place in places:
             local = next((p for p in (Path(place), ROOT / place) if p.is_dir()), None)
             try:

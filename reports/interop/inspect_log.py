@@ -41,8 +41,8 @@ NO_DATE = (1980, 1, 1, 0, 0, 0)
 UNKNOWN_TIME = "1970-01-01T00:00:00+00:00"
 STOPS = {"stop": "stop", "length": "max_tokens"}
 
-TextsOf = Callable[[Mapping[str, Any], Sequence[Turn]], Sequence[str]]
-"""From a sample's row and turns to the text that each turn read."""
+TextsOf = Callable[[Cell, Mapping[str, Any], Sequence[Turn]], Sequence[str]]
+"""From a sample's cell, row and turns to the text that each turn read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def _samples(
     metric = run.metric(cell.task)
     for row in rows:
         turns = [turn for _, turn in store.turns_of((cell.id, row["index"], row["draw"]))]
-        texts = texts_of(row, turns) if texts_of else [""] * len(turns)
+        texts = texts_of(cell, row, turns) if texts_of else [""] * len(turns)
         said = [
             _messages(row, number, turn, text)
             for number, (turn, text) in enumerate(zip(turns, texts, strict=True))

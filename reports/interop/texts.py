@@ -1,5 +1,4 @@
-"""The texts that turns read, made again from the run's settings: a store keeps only where they
-stand."""
+"""The texts that turns read, for logs that quote them: a store keeps only where they stand."""
 
 from __future__ import annotations
 
@@ -7,38 +6,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.store import Cell, Store
 from core.errors import UsageError
-from core.tokens import Tokenizer
 from core.types import Turn
-from tasks.corpora.read import Corpora
-from tasks.registry import find_task
-from tasks.task import Coordinates, Materials
+from reports.explorer.chunks import GoneError, Remaker
+from reports.interop.inspect_log import TextsOf
 
 
-class ReadTexts:
-    """Makes the contexts of a run's samples again and cuts out what each turn read."""
+def texts_of(store: Store, data: Path | None, tokenizer: Path | None) -> TextsOf:
+    """Makes the contexts of a run's samples again and cuts out what each turn read. `data`: the
+    folder of the corpora, `tokenizer`: that of the run; without them they are looked for where
+    the run had them."""
+    given = str(tokenizer) if tokenizer else None
+    settings, folder = store.settings() or {}, store.path.parent
+    remaker = Remaker(settings, store.sessions(), data, folder, given)
 
-    def __init__(self, seed: int, tokenizer: Path, data: Path | None) -> None:
-        self._seed = seed
-        self._materials = Materials(Tokenizer.load(tokenizer), Corpora(data))
-
-    def __call__(self, row: Mapping[str, Any], turns: Sequence[Turn]) -> list[str]:
-        """The text that each turn read, empty for one that read nothing.
-
-        Raises:
-            UsageError: the sample that is made is not the one that was asked.
-        """
-        at = Coordinates(row["index"], row["length"], self._seed)
-        sample = find_task(row["task"]).sample(at, self._materials)
-        if sample.id != row["id"]:
+    def texts(cell: Cell, row: Mapping[str, Any], turns: Sequence[Turn]) -> list[str]:
+        try:
+            haystack = remaker.haystack(cell, row)
+        except GoneError as error:
             raise UsageError(
-                f"{row['task']} {row['length']} sample {row['index']}: what is made now has the id "
-                f"{sample.id:.12}, the run's has {row['id']:.12}. Texts can be made again with the "
-                "tokenizer and the data of the run only: give --tokenizer and --data."
-            )
-        tokenizer = self._materials.tokenizer
-        ids = [one for block in sample.problem.context.tokens(tokenizer) for one in block]
-        return [
-            "\n".join(tokenizer.decode(ids[span.start : span.end]) for span in turn.reads)
-            for turn in turns
-        ]
+                f"--chunk-texts: {error} Give the tokenizer and the data of the run with "
+                "--tokenizer and --data."
+            ) from error
+        return [haystack.read(turn.reads).text for turn in turns]
+
+    return texts

@@ -152,7 +152,7 @@ def niah_run(run_dir: Path, known_id: str | None = None) -> str:
     ids = [one for block in sample.problem.context.tokens(tokenizer) for one in block]
     spans = TokenSpan(0, 100), TokenSpan(100, len(ids))
     with Store.write(run_dir) as store:
-        settings = settings_for("pocket", source=str(POCKET))
+        settings = settings_for("pocket", source=str(POCKET), tokenizer=tokenizer.fingerprint)
         store.set_up(settings, [Cell(1, "niah_single_1", 512, "memagent", "pocket", 1)])
         for number, span in enumerate(spans):
             turn = Turn("memory", (), "none", "stop", 10, 2, 0.5, reads=(span,))
@@ -180,7 +180,7 @@ def test_texts_of_another_sample_are_not_passed_off_as_its_own(
     niah_run(tmp_path / "run", known_id="of another version")
     out = ["--out", str(tmp_path / "out"), "--chunk-texts"]
     assert main(["export", str(tmp_path / "run"), "--form", "inspect", *out]) == 2
-    assert "what is made now has the id" in capsys.readouterr().err
+    assert "made again, the sample is another one" in capsys.readouterr().err
     assert not [*(tmp_path / "out").glob("*.eval")]
 
 
