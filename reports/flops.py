@@ -17,11 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from core.arithmetic.shapes import SHAPES as SHAPES
-from core.arithmetic.shapes import Shape as Shape
-from core.arithmetic.shapes import find_shape as find_shape
-from core.arithmetic.shapes import shape_of_config as shape_of_config
-from core.arithmetic.shapes import square_flops as square_flops
+from core.arithmetic.shapes import Shape, square_flops
 
 Count = Literal["published", "exact"]
 Work = Literal["forward", "training"]

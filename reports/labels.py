@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ PALETTE = (
     *("#332288", "#882255", "#88CC66"),
 )
 """Of methods that name no colours of their own."""
+EXITS = {"early": PALETTE[1], "exact": PALETTE[2], "late": PALETTE[0]}
+"""Of readings that ended before, at and after the last evidence."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES = ("-", "--", ":", "-.")
 
@@ -146,6 +148,12 @@ def percent(share: float, digits: int = 0) -> str:
     if share > 0.0:
         units = max(units, 1)
     return f"{units / scale:.{digits}f}"
+
+
+def span(counts: Iterable[int]) -> str:
+    """8 and 8 -> `8`; 32, 8 -> `8 to 32`."""
+    found = sorted({*counts})
+    return f"{found[0]}" if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
 def compact(number: float) -> str:

@@ -20,6 +20,7 @@ from core.files import write_whole
 from reports.causes.diagnosed import Runs
 from reports.causes.pictured import pictured_cells
 from reports.causes.survey import Survey
+from reports.exhibits.models import LOOKS
 from reports.explorer.page import DEFAULT_TURNS, TurnsChoice, explorer_of
 from reports.explorer.table import Table
 from reports.figures.causes import causes_figure
@@ -39,7 +40,6 @@ from reports.run.load import load_runs
 from reports.run.published import (
     Comparison,
     compare,
-    published_methods,
     read_published,
     references,
 )
@@ -94,25 +94,28 @@ def write_report(
     reference_rows = references(run, rows)
     survey, table = surveyed(run, Runs(runs))
     figures = _figures(run, survey)
-    curves = published_figure(reference_rows, published_methods())
+    curves = published_figure(reference_rows, LOOKS)
     tests = paired_by_profile(run, compared_with)
     parts = PageParts(
         *(run, compared_with, tests, tuple(figures), curves),
         *(tuple(comparisons), tuple(reference_rows), survey),
         explorer_of(table, turns, data),
     )
-    page = page_html(parts).encode()
-    everything = [*figures, curves] if curves else figures
+    page = page_html(parts)
+    tables = _tables(run, comparisons, compared_with, tests, survey)
+    return _written(out, page, [*figures, curves] if curves else figures, tables)
+
+
+def _written(
+    out: Path, page: str, figures: Sequence[Rendered], tables: Mapping[str, str]
+) -> ReportFiles:
     try:
         figure_paths = [
             write_whole(out / "figures" / f"{figure.name}{suffix}", content)
-            for figure in everything
+            for figure in figures
             for suffix, content in ((".png", figure.png), (".pdf", figure.pdf))
         ]
-        table_paths = [
-            write_whole(out / "tables" / name, text)
-            for name, text in _tables(run, comparisons, compared_with, tests, survey).items()
-        ]
+        table_paths = [write_whole(out / "tables" / name, text) for name, text in tables.items()]
         return ReportFiles(
             write_whole(out / "index.html", page), tuple(figure_paths), tuple(table_paths)
         )

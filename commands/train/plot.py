@@ -28,7 +28,7 @@ def add_plot(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 def plot(arguments: argparse.Namespace) -> int:
     """run.py train plot"""
-    from reports.figures.training import draw_metrics
+    from reports.figures.training.pages import draw_metrics
     from training.rl.loop import METRICS_FILE
 
     runs: Sequence[Path] = arguments.runs

@@ -74,7 +74,7 @@ def _train(recipe: RlRecipe, out: Path, arguments: argparse.Namespace) -> int:
     from transformers.utils.logging import disable_progress_bar
 
     from commands.train.steps import StepLines
-    from reports.figures.training import draw_metrics
+    from reports.figures.training.pages import draw_metrics
     from training.memory import keep_freed_memory
     from training.rl.loop import METRICS_FILE
 

@@ -37,11 +37,12 @@ def over_lengths(
 
 def both_measures(grid: Grid, what: str = "") -> tuple[Grid, Grid]:
     """The grid for accuracy and the same for seconds."""
-    names: tuple[tuple[Measure, str], ...] = (("accuracy", "accuracy"), ("seconds", "seconds"))
-    return tuple(  # type: ignore[return-value]
-        replace(grid, measure=measure, title=f"{what}, {word}" if what else word.capitalize())
-        for measure, word in names
-    )
+
+    def of(measure: Measure) -> Grid:
+        title = f"{what}, {measure}" if what else measure.capitalize()
+        return replace(grid, measure=measure, title=title)
+
+    return of("accuracy"), of("seconds")
 
 
 def fill_all(grids: Sequence[Grid], material: Material) -> tuple[Grid, ...]:

@@ -83,7 +83,8 @@ def _about(run: RunData, one: Rollout, turns: int) -> list[str]:
         f"{one.cell.model}, {run.method_label(one.cell.method)}; {one.cell.task} at "
         f"{length_label(one.cell.length)} tokens, sample {one.row['index']}; {turns} turns.",
         f"Question: {one.row['question']}",
-        f"Gold: {golds}. Answer: {one.row['prediction']}. Strict score: {strict}.",
+        f"Gold: {golds}. Strict score: {strict}.",
+        f"Answer: {(one.row['prediction'] or 'none').strip()}",
     ]
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from core.errors import UsageError
-from reports.exhibits.matching import Placed, how_timed, place_cells
+from core.names import base_of
 from reports.labels import Series
 from reports.run.data import CellStats, RunData
+from reports.run.matching import Placed, how_timed, place_cells
 from reports.run.published import PublishedRow
 from reports.statistics.intervals import Estimate, average
 from reports.tables.smallest import of_unpaired
@@ -77,7 +78,8 @@ class Ours:
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The numbers of one panel. `exhibits` name the published tables that it takes, `profile`
-    and `metric` the score of ours (None: the task's primary one)."""
+    and `metric` the score of ours (None: the task's primary one). Of models of ours those of
+    `own_methods` have a row (empty: all), and lengths of ours a column with `own_lengths`."""
 
     title: str
     measure: Measure
@@ -87,6 +89,7 @@ class Grid:
     profile: str = "published"
     metric: str | None = None
     own_lengths: bool = True
+    own_methods: tuple[str, ...] = ()
     published: Mapping[tuple[str, str], float] = field(default_factory=dict)
     ours: Mapping[tuple[str, str], Ours] = field(default_factory=dict)
     timed: str = ""
@@ -178,11 +181,12 @@ def filled(grid: Grid, rows: Sequence[PublishedRow], run: RunData | None) -> Gri
     for one in placed:
         name = one.model if one.model in known else None
         if name is None:
-            label = style[one.cell.series].label
-            name = f"ours: {label}"
             series = one.cell.series
-            method = run.method_label(series.method)
-            own.setdefault(name, Row(name, label, series, method))
+            if grid.own_methods and base_of(series.method) not in grid.own_methods:
+                continue
+            label = style[series].label
+            name = f"ours: {label}"
+            own.setdefault(name, Row(name, label, series, run.method_label(series.method)))
         if one.cell.finished:
             index.setdefault((name, one.task, one.length), one)
     order = {f"ours: {look.label}": place for place, look in enumerate(style.values())}

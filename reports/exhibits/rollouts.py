@@ -5,7 +5,8 @@ Everything here comes from the stores, read once; the numbers of cells come from
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from benchmarks.store import Cell
 from core.types import Turn
 from reports.exhibits.drawing.bars import Exits
 from reports.exhibits.exhibit import Material
-from reports.labels import Series
+from reports.labels import EXITS, Series
 from reports.run.data import RunData
 from reports.run.exported import key_of, open_run, row_key
 
@@ -49,28 +50,38 @@ def rollouts(material: Material) -> Iterator[Rollout]:
                     yield Rollout(run, cells[row_key(row)], row)
 
 
-def exits(run: RunData, found: Sequence[Rollout]) -> list[Exits]:
-    """Shares of readings that ended before, at and after the chunk of the last evidence. One
-    that never said it had enough ended late."""
-    kinds: dict[tuple[Series, int], list[str]] = {}
+Endings = Mapping[tuple[Series, int], Counter[str]]
+"""By series and length: how many readings were `early`, `exact`, `late`."""
+
+
+def endings(run: RunData, found: Iterable[Rollout]) -> dict[str, Endings]:
+    """Of each task, where the readings ended: before, at or after the chunk of the last evidence.
+    One that never said it had enough ended late."""
+    counted: dict[str, dict[tuple[Series, int], Counter[str]]] = {}
     for one in found:
         kind = ending(run, one)
         if kind is not None:
-            kinds.setdefault((one.series, one.cell.length), []).append(kind)
-    style = run.looks()
-    order = {series: place for place, series in enumerate(style)}
+            of_task = counted.setdefault(one.cell.task, {})
+            of_task.setdefault((one.series, one.cell.length), Counter())[kind] += 1
+    return {**counted}
+
+
+def exits(run: RunData, counted: Iterable[Endings]) -> list[Exits]:
+    """Shares of the readings of some tasks together, in the order of the run's plan."""
+    total: dict[tuple[Series, int], Counter[str]] = {}
+    for of_task in counted:
+        for place, found in of_task.items():
+            total.setdefault(place, Counter()).update(found)
     return [
         Exits(
-            style[series].label,
+            look.label,
             length,
-            early=names.count("early") / len(names),
-            exact=names.count("exact") / len(names),
-            late=names.count("late") / len(names),
-            samples=len(names),
+            shares={kind: kinds[kind] / kinds.total() for kind in EXITS},
+            samples=kinds.total(),
         )
-        for (series, length), names in sorted(
-            kinds.items(), key=lambda item: (order[item[0][0]], item[0][1])
-        )
+        for series, look in run.looks().items()
+        for length in run.lengths
+        if (kinds := total.get((series, length))) is not None
     ]
 
 
@@ -78,7 +89,11 @@ def ending(run: RunData, one: Rollout) -> str | None:
     """`early`, `exact` or `late`; None without an exit gate, or where the evidence is not known."""
     last = last_evidence_chunk(run, one)
     counts = one.row["counts"]
-    if last is None or "exited" not in counts or not _settings(run, one).get("exit_gate", True):
+    if (
+        last is None
+        or "exited" not in counts
+        or not run.method_settings(one.series).get("exit_gate", True)
+    ):
         return None
     end = counts["chunks_read"] - 1
     if not counts["exited"] or end > last:
@@ -94,14 +109,8 @@ def last_evidence_chunk(run: RunData, one: Rollout) -> int | None:
 
 def evidence_chunks(run: RunData, one: Rollout) -> list[int]:
     """The chunk, from 0, that holds the middle of each piece of evidence."""
-    size = _settings(run, one).get("chunk_tokens")
+    size = run.method_settings(one.series).get("chunk_tokens")
     if not size:
         return []
     spans = [piece["tokens"] for piece in one.row.get("evidence") or ()]
     return [(start + end - 1) // 2 // int(size) for start, end in spans]
-
-
-def _settings(run: RunData, one: Rollout) -> Mapping[str, Any]:
-    """The settings that the run has of the rollout's method."""
-    methods = run.model(one.cell.model).get("methods") or {}
-    return methods.get(one.cell.method) or {}

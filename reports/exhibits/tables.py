@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
 from reports.exhibits.grid import Column, Grid, Row, View, letter
 from reports.exhibits.models import group_of
-from reports.tables.accuracy import latex_escape, markdown_escape
+from reports.tables.markup import (
+    RULE,
+    latex_escape,
+    latex_line,
+    latex_table,
+    markdown_escape,
+    markdown_table,
+)
 
 WHOSE = {"published": "published", "ours": "measured", "difference": "difference"}
 
 
 def csv_text(grids: Sequence[Grid]) -> str:
     """One row a square: the published number, ours with its interval and what it differs in."""
-    frame = pd.DataFrame(
-        [
-            _record(grid, row, column)
-            for grid in grids
-            for row in grid.rows
-            for column in grid.columns
-            if any((row.name, column.label) in grid.values(view) for view in grid.views)
-        ]
+    return csv_of(
+        _record(grid, row, column)
+        for grid in grids
+        for row in grid.rows
+        for column in grid.columns
+        if any((row.name, column.label) in grid.values(view) for view in grid.views)
     )
-    text: str = frame.to_csv(index=False, lineterminator="\n")
+
+
+def csv_of(records: Iterable[Mapping[str, object]]) -> str:
+    """A row a record, of the same names each."""
+    text: str = pd.DataFrame(list(records)).to_csv(index=False, lineterminator="\n")
     return text
 
 
@@ -56,13 +65,12 @@ def markdown(title: str, grids: Sequence[Grid], below: Sequence[str] = ()) -> st
     parts = [f"# {title}\n"]
     for grid in grids:
         columns = _columns(grid)
-        lines = [["model", "", *(column.label for column in columns)]]
-        lines.append(["---", "---", *("---:" for _ in columns)])
+        rows = []
         for row, view, cells in _lines(grid, columns):
             name = markdown_escape(row.label) if view == grid.views[0] else ""
-            lines.append([name, WHOSE[view], *(cell or "–" for cell in cells)])
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        parts.append(f"{_heading(grid)}\n\n{table}\n")
+            rows.append([name, WHOSE[view], *(cell or "–" for cell in cells)])
+        head = ["model", "", *(column.label for column in columns)]
+        parts.append(f"{_heading(grid)}\n\n{markdown_table(head, rows, left=2)}\n")
         parts += [f"- {letter(n)}: {markdown_escape(text)}" for n, text in enumerate(grid.notes)]
         parts += [f"\n{grid.smallest}\n"] if grid.smallest else []
         parts += [f"\n{grid.timed.capitalize()}.\n"] if grid.timed and grid.ours else []
@@ -81,26 +89,18 @@ def _latex_table(title: str, grid: Grid) -> str:
     for row, view, cells in _lines(grid, columns):
         found = group_of(row).name
         if found != group and body:
-            body.append(r"\midrule")
+            body.append(RULE)
         group = found
-        name = latex_escape(row.label) if view == grid.views[0] else ""
+        name = row.label if view == grid.views[0] else ""
         whose = WHOSE[view] if len(grid.views) > 1 else ""
-        texts = (latex_escape(cell).replace("−", "$-$") if cell else "--" for cell in cells)
-        body.append(" & ".join([name, whose, *texts]) + r" \\")
+        body.append(
+            latex_line([latex_escape(t) for t in (name, whose, *(c or "–" for c in cells))])
+        )
     marks = "; ".join(f"{letter(n)}: {text}" for n, text in enumerate(grid.notes))
     smallest = grid.smallest.removesuffix(".")
     caption = latex_escape(". ".join(filter(None, (title, _heading(grid, ""), marks, smallest))))
-    head = " & ".join(["Model", "", *(latex_escape(column.label) for column in columns)])
-    return "\n".join(
-        [
-            r"% needs \usepackage{booktabs}",
-            *(r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"),
-            *_narrowed(len(columns)),
-            rf"\begin{{tabular}}{{ll{'r' * len(columns)}}}",
-            *(r"\toprule", head + r" \\", r"\midrule", *body, r"\bottomrule"),
-            *(r"\end{tabular}", r"\end{table}", ""),
-        ]
-    )
+    head = ["Model", "", *(column.label for column in columns)]
+    return latex_table(head, body, caption, 2, _narrowed(len(columns)))
 
 
 def _narrowed(columns: int) -> list[str]:

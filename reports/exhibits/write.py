@@ -11,10 +11,10 @@ from core.files import write_whole
 from reports.exhibits.drawing.page import rendered
 from reports.exhibits.exhibit import Drawn, Exhibit, Material, Sampled
 from reports.exhibits.tables import csv_text, latex, markdown
+from reports.figures.training.metrics import METRICS_FILE
 from reports.run.load import load_runs
 from reports.run.published import read_published
 
-METRICS_FILE = "metrics.jsonl"
 PICTURES = ("png", "pdf", "svg")
 FORMS = (*PICTURES, "csv", "md", "tex")
 

@@ -88,12 +88,10 @@ def _fitting(text: str, most: int) -> str:
 
 def _panels(run: RunData, survey: Survey) -> dict[tuple[str, Series], list[CellCauses]]:
     """The cells of each panel, in the order of the plan; tasks at several depths are one."""
-    base = {task: one for one, rows in run.depth_maps.items() for _, task in rows}
     found: dict[tuple[str, Series], list[CellCauses]] = {}
     for cell in survey.cells:
         if cell.finished:
-            task = cell.cell.task
-            name = f"{base[task]}, all depths" if task in base else task
+            name = run.over_depths(cell.cell.task)
             found.setdefault((name, cell.series), []).append(cell)
     order = list(dict.fromkeys(task for task, _ in found))
     return {

@@ -25,7 +25,7 @@ from reports.figures.style import (
     render,
     spread,
 )
-from reports.labels import Look, Series, percent
+from reports.labels import Look, Series, percent, span
 from reports.run.data import CellStats, Point, RunData
 
 PERCENT = FuncFormatter(lambda value, _: f"{value:.0f}%")
@@ -210,9 +210,9 @@ def whose(run: RunData) -> str:
 
 def count_line(cells: Sequence[CellStats]) -> str:
     """How many samples a cell has, and draws of each, where they are more: `128 samples`."""
-    sizes, draws = ({getattr(cell, name) for cell in cells} for name in ("samples", "draws"))
-    spans = [f"{min(found)}" + f" to {max(found)}" * (len(found) > 1) for found in (sizes, draws)]
-    return f"{spans[0]} samples" + (f" of {spans[1]} draws" if max(draws) > 1 else "")
+    draws = [cell.draws for cell in cells]
+    samples = f"{span(cell.samples for cell in cells)} samples"
+    return f"{samples} of {span(draws)} draws" if max(draws) > 1 else samples
 
 
 def _accuracy_foot(run: RunData, profile: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
@@ -18,19 +18,19 @@ from reports.figures.style import (
     new_figure,
     render,
 )
-from reports.labels import Look, Methods, Series, looks
-from reports.run.published import PublishedRow, lengths_of, method_of
+from reports.labels import Look
+from reports.run.published import PublishedRow, lengths_of
 
 
-def published_figure(rows: Sequence[PublishedRow], methods: Methods) -> Rendered | None:
-    """One panel a task and exhibit, one line a model, in the colours of the method that it was
-    measured with; None if no row has a single length."""
+def published_figure(rows: Sequence[PublishedRow], style: Mapping[str, Look]) -> Rendered | None:
+    """One panel a task and exhibit, one line a model, each with its look of `style` and in that
+    order; None if no row has a single length."""
     curves = [row for row in rows if lengths_of(row.length)]
     if not curves:
         return None
     panels = list(dict.fromkeys((row.task, row.exhibit) for row in curves))
-    style = looks(list(dict.fromkeys(_series(row) for row in curves)), methods)
-    by_name = {series.model: look for series, look in style.items()}
+    shown = {row.model for row in curves}
+    by_name = {model: look for model, look in style.items() if model in shown}
     columns = min(2, len(panels))
     height = 0.9 + 0.2 * -(-len(by_name) // 3) + 2.9 * -(-len(panels) // columns)
     figure = new_figure(height)
@@ -39,8 +39,7 @@ def published_figure(rows: Sequence[PublishedRow], methods: Methods) -> Rendered
         ax = figure.add_subplot(grid[place // columns, place % columns])
         dress(ax, f"{task} · {exhibit}".replace("+-", "±"))
         _curves(ax, [r for r in curves if (r.task, r.exhibit) == (task, exhibit)], by_name)
-    named = [Look(name, look.colour, look.marker, look.dash) for name, look in by_name.items()]
-    head(figure, "Published results, not measured here", named)
+    head(figure, "Published results, not measured here", list(by_name.values()))
     sources = "; ".join(dict.fromkeys(row.source for row in curves))
     foot(figure, f"Context length in tokens, log scale; accuracy as printed. Source: {sources}.")
     return render(
@@ -49,15 +48,12 @@ def published_figure(rows: Sequence[PublishedRow], methods: Methods) -> Rendered
     )
 
 
-def _series(row: PublishedRow) -> Series:
-    return Series(method_of(row.model), row.model)
-
-
-def _curves(ax: Axes, rows: Sequence[PublishedRow], style: dict[str, Look]) -> None:
+def _curves(ax: Axes, rows: Sequence[PublishedRow], style: Mapping[str, Look]) -> None:
     lengths = sorted({_place(row) for row in rows})
-    for model in dict.fromkeys(row.model for row in rows):
+    for model, look in style.items():
         points = sorted((_place(row), row.value) for row in rows if row.model == model)
-        look = style[model]
+        if not points:  # an empty line makes the layout fail
+            continue
         ax.plot(
             *([x for x, _ in points], [y for _, y in points]),
             color=look.colour,

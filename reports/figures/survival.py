@@ -58,11 +58,10 @@ def survival_figure(run: RunData, survey: Survey) -> Rendered | None:
 
 def _by_task(run: RunData, survey: Survey) -> dict[str, dict[Series, Lifetimes]]:
     """Task (those at several depths as one) -> series -> lifetimes, where there are any."""
-    base = {task: f"{one}, all depths" for one, rows in run.depth_maps.items() for _, task in rows}
     found: dict[str, dict[Series, Lifetimes]] = {}
     for (task, series), lifetimes in survey.lifetimes.items():
         if lifetimes.lost or lifetimes.kept:
-            lines = found.setdefault(base.get(task, task), {})
+            lines = found.setdefault(run.over_depths(task), {})
             lines[series] = lines.get(series, Lifetimes()) + lifetimes
     return found
 

@@ -185,6 +185,15 @@ class RunData:
         """The names in `tasks` that stand for one depth of several."""
         return {task for rows in self.depth_maps.values() for _, task in rows}
 
+    def over_depths(self, task: str) -> str:
+        """What a task is called where those at several depths are one."""
+        return self._over_depths.get(task, task)
+
+    @cached_property
+    def _over_depths(self) -> Mapping[str, str]:
+        maps = self.depth_maps.items()
+        return {task: f"{base}, all depths" for base, rows in maps for _, task in rows}
+
     def beside_depths(self) -> RunData:
         """The run without the tasks at several depths, which have a figure of their own."""
         return self._beside_depths
@@ -299,6 +308,11 @@ class RunData:
         """The settings' entry of a model, empty if there is none."""
         entry = (self.settings.get("models") or {}).get(name)
         return entry if isinstance(entry, dict) else {}
+
+    def method_settings(self, series: Series) -> Mapping[str, Any]:
+        """What a series' method was set to, empty where the settings do not say."""
+        methods = self.model(series.model).get("methods") or {}
+        return methods.get(series.method) or {}
 
     def find(self, task: str, series: Series, length: int) -> CellStats | None:
         """The cell, None if the suite has none there."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,19 +10,18 @@ import pandas as pd
 from reports.labels import Series, length_label, model_label, percent
 from reports.run.data import Point, RunData
 from reports.run.published import Comparison
+from reports.tables.markup import (
+    RULE,
+    latex_escape,
+    latex_line,
+    latex_table,
+    markdown_escape,
+    markdown_table,
+)
 from reports.tables.smallest import of_accuracy
 from tasks.scoring import PROFILES
 
 LATEX_DAGGER = r"$^\dagger$"
-LATEX_SPECIALS = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "[": "{[}",  # would be an option of the line break before it
-    **{char: "\\" + char for char in "&%$#_"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +119,24 @@ def ledger_frame(run: RunData) -> pd.DataFrame:
 
 
 def comparison_frame(comparisons: Sequence[Comparison]) -> pd.DataFrame:
-    """One row a published number that a cell of the run matches; all values in per cent,
-    ours under the `published` profile."""
+    """One row a published number that a cell of the run meets; all values in per cent, ours
+    under the `published` profile. `deviations`: what ours differs in."""
     return pd.DataFrame(
         [
             {
-                **_key(c.task, c.length, Series(c.method, c.model)),
+                **_key(c.cell.task, c.cell.length, c.cell.series),
                 "ours_pct": 100 * c.ours.mean,
                 "low_pct": 100 * c.ours.low,
                 "high_pct": 100 * c.ours.high,
                 "n": c.ours.n,
-                "complete": not c.partial,
+                "complete": c.cell.owed == 0,
                 "published_pct": c.row.value,
                 "difference_points": c.difference,
                 "published_model": c.row.model,
                 "published_length": c.row.length,
                 "source": c.row.source,
                 "exhibit": c.row.exhibit,
+                "deviations": "; ".join(c.placed.deviations),
             }
             for c in comparisons
         ]
@@ -169,17 +168,14 @@ def markdown(run: RunData) -> str:
     smallest = of_accuracy(run)
     intro += f"\n\n{smallest}" if smallest else ""
     parts = [f"# Accuracy in per cent, {markdown_escape(run.name)}\n\n{intro}\n"]
-    header = ["task", "method", "model", *(length_label(n) for n in run.lengths)]
-    rule = ["---"] * 3 + ["---:"] * len(run.lengths)
+    head = ["task", "method", "model", *(length_label(n) for n in run.lengths)]
     for profile in PROFILES:
-        lines = [header, rule]
+        rows = []
         for row in wide_rows(run, profile):
             names = (row.task, run.method_label(row.series.method), model_label(row.series.model))
-            lines.append(
-                [*map(markdown_escape, names), *(_cell(p, "–", "†", True) for p in row.points)]
-            )
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        parts.append(f"## Scoring: {profile}\n\n{table}\n")
+            cells = (_cell(p, "–", "†", True) for p in row.points)
+            rows.append([*map(markdown_escape, names), *cells])
+        parts.append(f"## Scoring: {profile}\n\n{markdown_table(head, rows, left=3)}\n")
     return "\n".join(parts)
 
 
@@ -189,38 +185,21 @@ def latex(run: RunData) -> str:
 
 
 def _latex_table(run: RunData, profile: str) -> str:
-    names = ["Task", "Method", "Model", *(length_label(n) for n in run.lengths)]
+    head = ["Task", "Method", "Model", *(length_label(n) for n in run.lengths)]
     smallest = latex_escape(of_accuracy(run))
     explained = f"{_explained(LATEX_DAGGER, '--')} {smallest}".rstrip()
-    caption = f"Accuracy in per cent, {profile} scoring. {explained}"
     body: list[str] = []
     rows = wide_rows(run, profile)
     for place, row in enumerate(rows):
         first = place == 0 or rows[place - 1].task != row.task
         if first and place:
-            body.append(r"\midrule")
+            body.append(RULE)
         task = latex_escape(row.task) if first else ""
         called = run.method_label(row.series.method), model_label(row.series.model)
-        series = map(latex_escape, called)
         cells = [_cell(p, "--", LATEX_DAGGER, False) for p in row.points]
-        body.append(" & ".join([task, *series, *cells]) + r" \\")
-    return "\n".join(
-        [
-            r"% needs \usepackage{booktabs}",
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            rf"\begin{{tabular}}{{lll{'r' * len(run.lengths)}}}",
-            r"\toprule",
-            " & ".join(latex_escape(name) for name in names) + r" \\",
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+        body.append(latex_line([task, *map(latex_escape, called), *cells]))
+    caption = f"Accuracy in per cent, {profile} scoring. {explained}"
+    return latex_table(head, body, caption, left=3)
 
 
 def _explained(mark: str, dash: str) -> str:
@@ -237,14 +216,3 @@ def _cell(point: Point | None, dash: str, mark: str, interval: bool) -> str:
     between = f" [{percent(value.low)}–{percent(value.high)}]" if interval else ""
     counts = f" {mark}{point.finished}/{point.samples}" if point.partial else ""
     return f"{percent(value.mean, 1)}{between}{counts}"
-
-
-def latex_escape(text: str) -> str:
-    """Text as LaTeX shows it: every special character is escaped."""
-    return "".join(LATEX_SPECIALS.get(char, char) for char in text.replace("\n", " "))
-
-
-def markdown_escape(text: str) -> str:
-    """Text as a Markdown table cell shows it."""
-    text = re.sub(r"([\\`*|<>\[\]&])", r"\\\1", text.replace("\n", " "))
-    return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)  # GFM leaves underscores inside words alone

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from reports.exhibits.models import LOOKS
 from reports.figures.cost import cost_figure
 from reports.figures.curves import accuracy_figure
 from reports.figures.heatmap import heatmap_figure
 from reports.figures.published import published_figure
 from reports.figures.style import Rendered, spread
 from reports.run.load import load_run
-from reports.run.published import PublishedRow, published_methods
+from reports.run.published import PublishedRow
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -84,12 +85,12 @@ def test_missing_settings_are_no_hindrance(build_run: BuildRun) -> None:
 
 def test_published_curves_need_single_lengths() -> None:
     row = PublishedRow("paper", "Table 1", "vt", "accuracy_pct", "MemAgent-7B", "avg", 80.0)
-    assert published_figure([row], {}) is None
+    assert published_figure([row], LOOKS) is None
     points = [
         PublishedRow("paper", "Table 1", "vt", "accuracy_pct", "MemAgent-7B", length, 80.0)
         for length in ("7K", "14K")
     ]
-    drawn = published_figure([row, *points], published_methods())
+    drawn = published_figure([row, *points], LOOKS)
     assert drawn is not None
     assert drawn.png.startswith(PNG)
 

@@ -11,16 +11,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from core.arithmetic.shapes import SHAPES, find_shape, shape_of_config
 from core.errors import UsageError
-from reports.flops import (
-    SHAPES,
-    find_shape,
-    full_context_flops,
-    memagent_flops,
-    sample_flops,
-    sequence_flops,
-    shape_of_config,
-)
+from reports.flops import full_context_flops, memagent_flops, sample_flops, sequence_flops
 
 GOLDEN = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "flops.csv"
 SIZES = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3, "vocab_size": 300}

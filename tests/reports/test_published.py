@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from core.errors import DataMissing
+from reports.exhibits.models import LOOKS
 from reports.run.load import load_run
 from reports.run.published import (
     by_cell,
     compare,
     lengths_of,
-    method_of,
     read_published,
     references,
 )
@@ -27,10 +27,8 @@ def test_a_length_label_stands_for_its_two_readings() -> None:
     assert lengths_of("native") == lengths_of("avg 7K-896K") == ()
 
 
-def test_a_published_model_names_its_method() -> None:
-    assert method_of("GRU-Mem-7B (w EG)") == "gru_mem"
-    assert method_of("RL-MemAgent-7B") == method_of("MemAgent-7B w/o RL") == "memagent"
-    assert method_of("QwenLong-L1-32B") == "full_context"
+def test_every_published_model_has_a_look() -> None:
+    assert {row.model for row in read_published()} == {*LOOKS}
 
 
 def test_every_published_row_is_read(tmp_path: Path) -> None:
@@ -53,16 +51,17 @@ def test_ours_stands_beside_the_same_cell_and_no_other(build_run: BuildRun) -> N
     ]
     run = load_run(build_run(cells, settings_for(agent, published_name="RL-MemAgent-14B")))
     found = compare(run, read_published())
-    assert {(c.task, c.length, c.method) for c in found} == {
+    assert {(c.cell.task, c.cell.length, c.cell.series.method) for c in found} == {
         ("ruler_hqa_published", 7000, "memagent"),
         ("ruler_hqa", 14336, "memagent"),
     }
-    table_2 = next(c for c in found if c.length == 7000 and c.row.exhibit == "Table 2")
+    table_2 = next(c for c in found if c.cell.length == 7000 and c.row.exhibit == "Table 2")
     assert table_2.row.value == 83.59
     assert table_2.ours.mean == 0.75
     assert table_2.difference == pytest.approx(75.0 - 83.59)
-    assert not table_2.partial
-    assert next(c for c in found if c.length == 14336).partial
+    assert table_2.cell.owed == 0
+    assert "4 samples, published: 128" in table_2.placed.deviations
+    assert next(c for c in found if c.cell.length == 14336).cell.owed
     # Two exhibits print the 7K number; they stay together, each with its source.
     first = by_cell(found)[0]
     assert [c.row.exhibit for c in first] == ["Table 2", "Main results"]

@@ -20,10 +20,8 @@ def imported(path: Path) -> set[str]:
 
 
 def test_figures_tables_and_statistics_stand_apart_from_loading_and_the_page() -> None:
-    files = [
-        path for room in ("statistics", "figures", "tables") for path in (REPORTS / room).glob("*")
-    ]
-    modules = [path for path in files if path.suffix == ".py"]
+    rooms = ("statistics", "figures", "tables")
+    modules = [path for room in rooms for path in (REPORTS / room).rglob("*.py")]
     assert len(modules) > 10
     for path in modules:
         assert not [name for name in imported(path) if name.startswith(ABOVE)], path

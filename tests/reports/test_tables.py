@@ -9,12 +9,11 @@ from reports.tables.accuracy import (
     accuracy_frame,
     comparison_frame,
     latex,
-    latex_escape,
     ledger_frame,
     markdown,
-    markdown_escape,
     wide_rows,
 )
+from reports.tables.markup import latex_escape, markdown_escape
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
 
 STRICT_ONLY = Ended(published=0.0, strict=1.0, prediction=None)

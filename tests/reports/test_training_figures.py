@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from core.errors import UsageError
-from reports.figures.training import (
+from reports.figures.training.metrics import read_metrics
+from reports.figures.training.pages import (
     GATES_FILE,
     OVERVIEW_FILE,
     _overview,
-    _smoothed,
     draw_metrics,
-    read_metrics,
 )
+from reports.figures.training.panels import smoothed
 
 PNG = b"\x89PNG"
 
@@ -63,8 +63,19 @@ def test_points_are_where_a_metric_is_known(tmp_path: Path) -> None:
 
 def test_the_running_mean_is_centred_and_shorter_at_the_ends() -> None:
     steps, values = np.arange(4.0), np.array([0.0, 3.0, 6.0, 0.0])
-    assert _smoothed((steps, values), 3)[1].tolist() == [1.5, 3, 3, 3]
-    assert _smoothed((steps[:2], values[:2]), 9)[1].tolist() == [1.5, 1.5]
+    assert smoothed((steps, values), 3)[1].tolist() == [1.5, 3, 3, 3]
+    assert smoothed((steps[:2], values[:2]), 9)[1].tolist() == [1.5, 1.5]
+
+
+def test_what_is_known_at_few_steps_is_not_smoothed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", 200)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows[::50]:
+        row["validation/strict"] = row["step"] / 200
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = read_metrics(path)
+    assert run.window_of(run.points("reward")) == run.window == 11
+    assert run.window_of(run.points("validation/strict")) == 1
 
 
 def staged(folder: Path, steps: int, *starts: int) -> Path:

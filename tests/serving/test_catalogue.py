@@ -4,13 +4,13 @@ import pytest
 
 from core.errors import DataMissing, UsageError
 from core.types import GREEDY
-from reports.run.published import published_model
+from reports.run.matching import weights_of
 from serving.catalogue import REPOSITORY, find_model, load_catalogue, model_name
 
 
 def test_every_published_model_has_an_entry():
     with (REPOSITORY / "results/published/published.csv").open(encoding="utf-8") as file:
-        published = {published_model(row["model"]) for row in csv.DictReader(file)}
+        published = {weights_of(row["model"]) for row in csv.DictReader(file)}
     known = {entry.published_name for entry in load_catalogue().values()} - {None}
 
     assert known == published

@@ -22,22 +22,19 @@ from reports.exhibits.drawing.page import (
 )
 from reports.exhibits.grid import Grid, View
 from reports.figures.style import INK
-from reports.labels import Look, length_label
+from reports.labels import EXITS, Look, length_label
 
 PANEL_IN = 2.4
-EXITS: Mapping[str, str] = {"early": "#d55e00", "exact": "#009e73", "late": "#0072b2"}
-"""Before, at and after the last evidence: the colours that the curves of training have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exits:
-    """Where the readings of one series at one length ended, as shares of its samples."""
+    """Where the readings of one series at one length ended, as shares of its samples by the kinds
+    of `EXITS`."""
 
     series: str
     length: int
-    early: float
-    exact: float
-    late: float
+    shares: Mapping[str, float]
     samples: int
 
 
@@ -49,7 +46,7 @@ def bars(
     if not panels:
         return None
     rows = {row.name: row for grid, view in panels for row in grid.seen(view)[0]}
-    lines = [*below, *notes(grids)]
+    lines = [*below, *notes(grids, lettered=False)]
     figure = new_sheet(0.5 + legend_in(-(-len(rows) // 3)) + print_in(lines) + 2.4 * len(panels))
     axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     for ax, (grid, view) in zip(axes, panels, strict=True):
@@ -77,7 +74,7 @@ def _bars(ax: Axes, grid: Grid, view: View, style: Mapping[str, Look]) -> None:
             ours = [grid.ours[row.name, columns[place].label] for place, _ in shown]
             ax.vlines(at, [o.low for o in ours], [o.high for o in ours], color=INK, linewidth=0.8)
     ax.set_xticks(range(len(columns)), [column.label for column in columns])
-    ax.set_xlim(-0.6, max(len(columns), 4) - 0.4)
+    ax.set_xlim(-0.6, max(len(columns), 3) - 0.4)
     ax.set_ylabel(unit_of(grid, view))
 
 
@@ -99,12 +96,12 @@ def _exit_panel(ax: Axes, label: str, shares: Sequence[Exits]) -> None:
     dress(ax, label)
     bottom = [0.0] * len(shares)
     for kind, colour in EXITS.items():
-        heights = [100 * getattr(one, kind) for one in shares]
+        heights = [100 * one.shares[kind] for one in shares]
         ax.bar(range(len(shares)), heights, 0.72, bottom=bottom, color=colour)
         for place, (low, height) in enumerate(zip(bottom, heights, strict=True)):
             if height >= 8:
                 ax.text(
-                    place, low + height / 2, f"{height:.0f}", ha="center", va="center",
+                    place, low + height / 2, f"{height:.3g}", ha="center", va="center",
                     fontsize=7, color="white",
                 )  # fmt: skip
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]

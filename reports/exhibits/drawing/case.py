@@ -10,9 +10,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from reports.exhibits.drawing.page import DPI, WIDTH_IN
-from reports.figures.style import GREY, INK
+from reports.figures.style import GREY, INK, PRINT
 
+WIDTH_IN = PRINT.width_in
 LINE_IN, CHARS, MOST_LINES = 0.135, 120, 14
 EVIDENCE, PLAIN = "#e4f3ea", "#f3f4f6"
 
@@ -43,7 +43,7 @@ def case_figure(name: str, about: Sequence[str], boxes: Sequence[Box], below: st
     intro = [part for line in about for part in textwrap.wrap(line, CHARS)]
     texts = [wrapped(box.text) for box in boxes]
     height = 0.75 + LINE_IN * (len(intro) + sum(len(lines) + 2.6 for lines in texts))
-    figure = Figure(figsize=(WIDTH_IN, height), dpi=DPI, facecolor="white")
+    figure = Figure(figsize=(WIDTH_IN, height), dpi=PRINT.dpi, facecolor="white")
     ax = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     ax.set_axis_off()
     ax.set_xlim(0, WIDTH_IN)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from reports.exhibits.drawing.page import (
@@ -22,8 +21,8 @@ from reports.exhibits.drawing.page import (
     title,
     unit_of,
 )
-from reports.exhibits.grid import Column, Grid, Row, View
-from reports.figures.style import GREY
+from reports.exhibits.grid import Column, Grid, View
+from reports.figures.style import GREY, key_of
 from reports.labels import Look, compact, length_label
 
 PANEL_IN = 2.6
@@ -61,7 +60,7 @@ def curves(
     if not panels:
         return None
     names = {row.name: row for grid, view in panels for row in grid.seen(view)[0]}
-    lines = [*below, *notes(grids)]
+    lines = [*below, *notes(grids, lettered=False)]
     across = 4 if max(len(row.label) for row in names.values()) <= 24 else 2
     room = 0.4 + legend_in(-(-len(names) // across)) + print_in(lines)
     figure = new_sheet(room + PANEL_IN * len(panels))
@@ -69,16 +68,9 @@ def curves(
     for ax, (grid, view) in zip(axes, panels, strict=True):
         _panel(ax, grid, view, style, axis)
     axes[-1].set_xlabel("context length in tokens")
-    title(figure, name, [_key(row, style[row.name]) for row in names.values()], across)
+    title(figure, name, [key_of(style[row]) for row in names], across)
     small_print(figure, lines)
     return figure
-
-
-def _key(row: Row, look: Look) -> Line2D:
-    return Line2D(
-        *([], []), color=look.colour, linestyle=look.dash, marker=look.marker, markersize=4.5,
-        linewidth=1.4, label=row.label,
-    )  # fmt: skip
 
 
 def _panel(ax: Axes, grid: Grid, view: View, style: Mapping[str, Look], axis: LengthAxis) -> None:

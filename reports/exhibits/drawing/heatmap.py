@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import seaborn as sns
@@ -40,8 +41,20 @@ without colour vision."""
 Panel = tuple[Grid, View]
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Further columns, of words, at the right of our numbers: their heads, and by row."""
+
+    heads: Sequence[str]
+    texts: Mapping[str, Sequence[str]]
+
+
 def heatmap(
-    name: str, grids: Sequence[Grid], below: Sequence[str] = (), decimals: int = 2
+    name: str,
+    grids: Sequence[Grid],
+    below: Sequence[str] = (),
+    decimals: int = 2,
+    beside: Beside | None = None,
 ) -> Figure | None:
     """One panel a grid and view, one below the other; None without a number."""
     panels = [(grid, view) for grid in grids for view in grid.views]
@@ -55,6 +68,8 @@ def heatmap(
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[s + 1.0 for s in sizes])
     for ax, (grid, view) in zip(axes[:, 0], panels, strict=True):
         _panel(ax, grid, view, decimals)
+        if beside is not None and view == "ours":
+            _put_beside(ax, grid, beside)
     patches = [
         Patch(facecolor=group.colour, edgecolor="#c9ced4", label=_group_label(group))
         for group in legend
@@ -110,6 +125,23 @@ def _panel(ax: Axes, grid: Grid, view: View, decimals: int) -> None:
         bar.set_label(unit, fontsize=7, color=GREY)
         bar.ax.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
     blocks(ax, rows)
+
+
+def _put_beside(ax: Axes, grid: Grid, beside: Beside) -> None:
+    rows, columns = grid.seen("ours")
+    start, more = len(columns), len(beside.heads)
+    for down, row in enumerate(rows):
+        for across, text in enumerate(beside.texts[row.name]):
+            ax.text(
+                *(start + across + 0.5, down + 0.5, text), ha="center", va="center", fontsize=7,
+                color=INK,
+            )  # fmt: skip
+    ax.add_patch(Rectangle((start, 0), more, len(rows), color="white", zorder=0))
+    ax.set_xlim(0, start + more)
+    labels = [*(column.label for column in columns), *beside.heads]
+    ax.set_xticks([place + 0.5 for place in range(start + more)], labels)
+    ax.tick_params(axis="x", labelsize=7)
+    ax.set_xlabel(ax.get_xlabel(), x=start / (start + more) / 2)
 
 
 def legible(ax: Axes, known: np.ndarray) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from reports.exhibits.drawing.page import dress, new_sheet, print_in, small_print, title
 from reports.figures.memory import memory_lines
-from reports.figures.style import GREY
+from reports.figures.style import GREY, key_of
 from reports.labels import Look
 
 
@@ -17,16 +16,16 @@ def memory_figure(
     name: str,
     sizes: Mapping[str, Sequence[Sequence[float]]],
     style: Mapping[str, Look],
-    limits: Mapping[str, int],
+    limits: Collection[int],
     below: Sequence[str],
 ) -> Figure:
-    """One line a series, see `memory_lines`. `limits`: what the budget of a reply allows."""
+    """One line a series, see `memory_lines`. `limits`: what the budgets of replies allow."""
     figure = new_sheet(3.3 + print_in(below))
     ax = figure.subplots()
     dress(ax, "")
     memory_lines(ax, sizes, style)
     most = ax.get_ylim()[1]
-    for limit in sorted(set(limits.values())):
+    for limit in sorted(limits):
         if limit <= 1.6 * most:
             ax.axhline(limit, color=GREY, linestyle=(0, (4, 3)), linewidth=0.9)
             ax.annotate(
@@ -36,10 +35,6 @@ def memory_figure(
     ax.set_ylim(0, None)
     ax.set_ylabel("memory in tokens")
     ax.set_xlabel("turn")
-    keys = [
-        Line2D([], [], color=style[s].colour, linestyle=style[s].dash, linewidth=1.5, label=s)
-        for s in sizes
-    ]
-    title(figure, name, keys, 3)
+    title(figure, name, [key_of(style[series]) for series in sizes], 3)
     small_print(figure, below)
     return figure

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from core.arithmetic.shapes import SHAPES, Shape
 from reports.exhibits.build import at_lengths
 from reports.exhibits.drawing.curves import LengthAxis, curves
 from reports.exhibits.exhibit import Drawn, Exhibit, Material
 from reports.exhibits.grid import Grid, Row
 from reports.exhibits.papers.memagent import PAPER
-from reports.flops import SHAPES, Shape, full_context_flops, memagent_flops
+from reports.flops import full_context_flops, memagent_flops
 from reports.labels import Look
 
 LABELS = ("8K", "16K", "32K", "64K", "128K", "256K", "512K", "1M", "2M", "4M")

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-import pandas as pd
-
 from benchmarks.store import Store
+from core.arithmetic.shapes import Shape, find_shape
 from reports.exhibits.drawing.scatter import frontier_figure
 from reports.exhibits.exhibit import Drawn, Exhibit, Material
-from reports.exhibits.matching import how_timed
 from reports.exhibits.rollouts import Rollout, rollouts
-from reports.flops import Shape, find_shape, sample_flops
-from reports.labels import Series
+from reports.exhibits.tables import csv_of
+from reports.flops import sample_flops
+from reports.labels import Series, span
 from reports.run.data import RunData
 from reports.run.exported import open_run
+from reports.run.matching import how_timed
 
 ROOT = Path(__file__).resolve().parents[3]
 TITLE = "Accuracy against what it costs"
@@ -126,12 +126,12 @@ def _draw(material: Material) -> Drawn | None:
         return None
     style = run.looks()
     tasks = sorted({task for task, _ in shared_samples(run)})
-    counts = sorted({one.samples for one in found})
+    counts = span([one.samples for one in found])
     below = [
-        f"Tasks: {', '.join(tasks)}; {_range(counts)} samples a point, the same ones for every "
-        "line. A point is a length, its label beside the first and last. Strict scoring.",
-        "Operations: forward, `exact` count, from each turn's measured tokens, prefix caching not "
-        f"taken off. Seconds: requests of a sample added up, {how_timed(run.sessions)}.",
+        f"Tasks: {', '.join(tasks)}; {counts} samples a point, the same ones for every "
+        "line. Strict scoring.",
+        "Operations: forward, counted from each turn's measured tokens, prefix caching not taken "
+        f"off. Seconds: requests of a sample added up, {how_timed(run.sessions)}.",
     ]
     figure = frontier_figure(TITLE, {style[s]: _of(found, s) for s in run.all_series}, below)
     return Drawn({"": figure}, texts={".csv": _csv(found)})
@@ -151,28 +151,20 @@ def _of(found: Sequence[Spent], series: Series) -> list[Mapping[str, float]]:
     ]
 
 
-def _range(counts: Sequence[int]) -> str:
-    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-
-
 def _csv(found: Sequence[Spent]) -> str:
-    frame = pd.DataFrame(
-        [
-            {
-                "method": one.series.method,
-                "model": one.series.model,
-                "length": one.length,
-                "samples": one.samples,
-                "accuracy": one.accuracy,
-                "flops_forward_exact": one.flops,
-                "seconds": one.seconds,
-                "tokens": one.tokens,
-            }
-            for one in found
-        ]
+    return csv_of(
+        {
+            "method": one.series.method,
+            "model": one.series.model,
+            "length": one.length,
+            "samples": one.samples,
+            "accuracy": one.accuracy,
+            "flops_forward_exact": one.flops,
+            "seconds": one.seconds,
+            "tokens": one.tokens,
+        }
+        for one in found
     )
-    text: str = frame.to_csv(index=False, lineterminator="\n")
-    return text
 
 
 EXHIBITS: tuple[Exhibit, ...] = (

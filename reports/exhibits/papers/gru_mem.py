@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from matplotlib.figure import Figure
+
+from core.names import base_of
 from reports.causes.pictured import memory_tokens
 from reports.exhibits.build import (
     Picture,
@@ -23,10 +26,13 @@ from reports.exhibits.drawing.memory import memory_figure
 from reports.exhibits.drawing.speed import speed_heatmap
 from reports.exhibits.exhibit import Drawn, Exhibit, Material
 from reports.exhibits.grid import Column, Grid, Row, filled
-from reports.exhibits.matching import meaning_of
 from reports.exhibits.models import GATED, GATED_SMALL, looks_of, rows_of
 from reports.exhibits.papers.memagent import RULER_LENGTHS, TO_896K
-from reports.exhibits.rollouts import Rollout, exits, rollouts
+from reports.exhibits.rollouts import endings, exits, rollouts
+from reports.exhibits.tables import csv_of
+from reports.labels import Series, span
+from reports.run.data import RunData
+from reports.run.matching import meaning_of
 
 PAPER = "GRU-Mem (Sheng et al., 2026-02-12)"
 
@@ -105,26 +111,29 @@ def _exit_shares(title: str, task: str, material: Material) -> Drawn | None:
     an exit gate read."""
     if material.run is None:
         return None
-    found = [one for one in rollouts(material) if one.row["counts"].get("exited") is not None]
-    meant = [one for one in found if _means(one, (task,))]
-    shares = exits(material.run, meant or found)
-    if not shares:
+    counted = endings(material.run, rollouts(material))
+    if not counted:
         return None
-    tasks = ", ".join(sorted({one.cell.task for one in meant or found}))
+    meant = [name for name in counted if _means(name, (task,))]
     if not meant:  # of other tasks, which the paper does not show
         title = f"After {title.partition(', evidence')[0]}"
+    tasks = meant or [*counted]
+    shares = exits(material.run, [counted[name] for name in tasks])
+    counts = span([one.samples for one in shares])
     below = [
-        f"Samples of {tasks}. Exact: the reading ended at the chunk with the last evidence; late: "
-        "after it, or the gate never closed."
+        f"{', '.join(sorted(tasks))}: {counts} samples a bar. Exact: the reading ended at the "
+        "chunk with the last evidence; late: after it, or the gate never closed."
     ]
-    lines = ["series,length,early,exact,late,samples"]
-    lines += [f"{e.series},{e.length},{e.early},{e.exact},{e.late},{e.samples}" for e in shares]
-    return Drawn({"": exit_bars(title, shares, below)}, texts={".csv": "\n".join([*lines, ""])})
+    table = csv_of(
+        {"series": one.series, "length": one.length, **one.shares, "samples": one.samples}
+        for one in shares
+    )
+    return Drawn({"": exit_bars(title, shares, below)}, texts={".csv": table})
 
 
-def _means(one: Rollout, tasks: Sequence[str]) -> bool:
-    meaning = meaning_of(one.cell.task)
-    return (meaning.published if meaning else one.cell.task.partition("@")[0]) in tasks
+def _means(task: str, published: Sequence[str]) -> bool:
+    meaning = meaning_of(task)
+    return (meaning.published if meaning else base_of(task)) in published
 
 
 FIGURE_6 = "GRU-Mem, Figure 6: the memory's size against the turn"
@@ -132,50 +141,61 @@ FIGURE_6 = "GRU-Mem, Figure 6: the memory's size against the turn"
 
 def _memory(material: Material) -> Drawn | None:
     """At the longest length that all agents of the run have of the task."""
-    if material.run is None:
+    run = material.run
+    length = _shared_length(run) if run else None
+    if run is None or length is None:
         return None
-    agents = {series for series in material.run.all_series if material.run.is_agent(series)}
-    found = [one for one in rollouts(material) if one.series in agents and _means(one, OWN)]
-    if not found:
+    sizes: dict[Series, list[list[float]]] = {}
+    tasks: set[str] = set()
+    for one in rollouts(material):
+        asked = one.cell.length == length and _means(one.cell.task, OWN)
+        if asked and run.is_agent(one.series) and (grown := memory_tokens(one.turns())):
+            sizes.setdefault(one.series, []).append(grown)
+            tasks.add(one.cell.task)
+    if not sizes:  # of an export there are no turns
         return None
-    present = {one.series for one in found}
-    lengths = {s: {one.cell.length for one in found if one.series == s} for s in present}
-    length = max(set.intersection(*lengths.values()) or {max(o.cell.length for o in found)})
-    style = material.run.looks()
-    sizes: dict[str, list[list[float]]] = {}
-    limits: dict[str, int] = {}
-    for one in found:
-        grown = memory_tokens(one.turns())  # none of an export
-        if one.cell.length == length and grown:
-            label = style[one.series].label
-            sizes.setdefault(label, []).append(grown)
-            methods = material.run.model(one.cell.model).get("methods") or {}
-            limit = (methods.get(one.cell.method) or {}).get("reply_tokens")
-            limits |= {label: int(limit)} if limit else {}
-    if not sizes:
-        return None
-    ordered = {look.label: sizes[look.label] for look in style.values() if look.label in sizes}
     below = [
-        f"{', '.join(sorted({one.cell.task for one in found}))} at {length:,} tokens. Lines: mean "
-        f"over {max(map(len, sizes.values()))} samples; bands: the middle 80%. A memory that is "
-        "part of a reply has the reply's tokens by its share of the characters."
+        f"{', '.join(sorted(tasks))} at {length:,} tokens. Lines: mean over "
+        f"{max(map(len, sizes.values()))} samples; bands: the middle 80%. A memory that is part of "
+        "a reply has the reply's tokens by its share of the characters."
     ]
-    by_label = {look.label: look for look in style.values()}
-    lines = ["series,sample,turn,memory_tokens"]
-    for series, samples in ordered.items():
-        for number, one_sample in enumerate(samples):
-            lines += [f"{series},{number},{t},{s:.1f}" for t, s in enumerate(one_sample, 1)]
-    figure = memory_figure(FIGURE_6, ordered, by_label, limits, below)
-    return Drawn({"": figure}, texts={".csv": "\n".join([*lines, ""])})
+    looks = {look.label: look for series, look in run.looks().items() if series in sizes}
+    ordered = {look.label: sizes[s] for s, look in run.looks().items() if s in sizes}
+    figure = memory_figure(FIGURE_6, ordered, looks, _limits(run, sizes), below)
+    table = csv_of(
+        {"series": label, "sample": number, "turn": turn, "memory_tokens": round(tokens, 1)}
+        for label, samples in ordered.items()
+        for number, sample in enumerate(samples)
+        for turn, tokens in enumerate(sample, 1)
+    )
+    return Drawn({"": figure}, texts={".csv": table})
+
+
+def _shared_length(run: RunData) -> int | None:
+    """The longest at which every agent that has the task has ended a sample of it, else the
+    longest of any; None where none has it."""
+    lengths: dict[Series, set[int]] = {}
+    for cell in run.cells:
+        if cell.ok and run.is_agent(cell.series) and _means(cell.task, OWN):
+            lengths.setdefault(cell.series, set()).add(cell.length)
+    if not lengths:
+        return None
+    return max(set.intersection(*lengths.values()) or set.union(*lengths.values()))
+
+
+def _limits(run: RunData, shown: Iterable[Series]) -> set[int]:
+    """What the budgets of the agents' replies allow a memory."""
+    found = [run.method_settings(series).get("reply_tokens") for series in shown]
+    return {int(limit) for limit in found if limit}
 
 
 def _bars(title: str) -> Picture:
-    def picture(material: Material, grids: Sequence[Grid]) -> dict[str, object]:
+    def picture(material: Material, grids: Sequence[Grid]) -> Mapping[str, Figure | None]:
         rows = {row.name: row for grid in grids for row in grid.rows}
         style = looks_of(list(rows.values()), material.run)
         return {"": bars(title, grids, style, [ASSUMED])}
 
-    return picture  # type: ignore[return-value]
+    return picture
 
 
 def _by_speed(number: int, task: str) -> Exhibit:
@@ -259,7 +279,13 @@ EXHIBITS: tuple[Exhibit, ...] = (
         FIGURE_9,
         "bars by task: GRU-Mem after RL, and its base model in the same workflow",
         PAPER,
-        [Grid("", "accuracy", rows_of(GATED), _over([*TASKS]), own_lengths=False)],
+        [
+            Grid(
+                *("", "accuracy", rows_of(GATED)[1:], _over([*TASKS])),
+                own_lengths=False,
+                own_methods=("gru_mem",),
+            )
+        ],
         _bars(FIGURE_9),
     ),
     *(_by_speed(number, task) for number, task in enumerate(TASKS, 11)),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from reports.exhibits.build import as_heatmap, of_grids
 from reports.exhibits.exhibit import Exhibit
 from reports.exhibits.grid import Column, Grid
-from reports.exhibits.matching import NATIVE
 from reports.exhibits.models import LONG_CONTEXT, RL, rows_of
 from reports.exhibits.papers.memagent import ICLR
+from reports.run.matching import NATIVE
 
 QUESTIONS = ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique")
 SUMMARIES = ("gov_report", "qmsum")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from functools import partial
 
 from reports.exhibits.exhibit import Drawn, Exhibit, Material
-from reports.figures.training import Panel, Run, one_quantity, page_of, read_metrics
-
-METRICS_FILE = "metrics.jsonl"
-PAPER = "GRU-Mem (Sheng et al., 2026-02-12)"
+from reports.exhibits.papers.gru_mem import PAPER
+from reports.exhibits.tables import csv_of
+from reports.figures.style import PRINT
+from reports.figures.training.metrics import METRICS_FILE, Run, read_metrics
+from reports.figures.training.pages import page_of
+from reports.figures.training.panels import Panel, one_quantity
 
 Quantity = tuple[str, str, float | None, float | None]
 """A panel: its title, the metric, and where its axis begins and ends (None: by the numbers)."""
@@ -48,21 +48,17 @@ def _draw(title: str, quantities: Sequence[Quantity], material: Material) -> Dra
         one_quantity(runs, name, metric, floor=floor, top=top)
         for name, metric, floor, top in quantities
     ]
-    figure = page_of(runs, title, panels, columns=2, note=NOTE)
+    figure = page_of(runs, title, panels, columns=2, note=NOTE, sheet=PRINT)
     return Drawn({"": figure}, texts={".csv": _csv(runs, quantities)})
 
 
 def _csv(runs: Sequence[Run], quantities: Sequence[Quantity]) -> str:
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(("run", "metric", "step", "value"))
-    for run in runs:
-        for _, metric, _, _ in quantities:
-            steps, values = run.points(metric)
-            table.writerows(
-                (run.name, metric, int(s), v) for s, v in zip(steps, values, strict=True)
-            )
-    return text.getvalue()
+    return csv_of(
+        {"run": run.name, "metric": metric, "step": int(step), "value": value}
+        for run in runs
+        for _, metric, _, _ in quantities
+        for step, value in zip(*run.points(metric), strict=True)
+    )
 
 
 def _exhibit(number: str, title: str, shows: str, quantities: Sequence[Quantity]) -> Exhibit:

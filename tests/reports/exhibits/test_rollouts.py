@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.store import Cell, Store
+from core.arithmetic.shapes import find_shape
 from core.context import Context
 from core.errors import UsageError
 from core.evidence import Placed
@@ -16,9 +17,9 @@ from reports.exhibits.drawing.case import wrapped
 from reports.exhibits.exhibit import Material, Sampled
 from reports.exhibits.papers.frontier import shared_samples, spent
 from reports.exhibits.registry import EXHIBITS
-from reports.exhibits.rollouts import exits, rollouts
+from reports.exhibits.rollouts import endings, exits, rollouts
 from reports.exhibits.write import draw, gather
-from reports.flops import find_shape, sample_flops
+from reports.flops import sample_flops
 from tests.reports.conftest import settings_for
 
 CHUNK = 100
@@ -91,9 +92,11 @@ def material(tmp_path: Path) -> Material:
 
 def test_readings_end_early_at_or_after_the_last_evidence(material: Material) -> None:
     assert material.run is not None
-    shares = exits(material.run, list(rollouts(material)))
+    counted = endings(material.run, rollouts(material))
+    assert [*counted] == [TASK]
+    shares = exits(material.run, counted.values())
     assert len(shares) == 1  # MemAgent has no gate
-    assert (shares[0].early, shares[0].exact, shares[0].late) == (0.25, 0.25, 0.5)
+    assert shares[0].shares == {"early": 0.25, "exact": 0.25, "late": 0.5}
     assert shares[0].samples == 4
     table = draw(EXHIBITS["grumem-figure-7"], material).texts[".csv"]
     assert "GRU-Mem,400,0.25,0.25,0.5,4" in table

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from benchmarks.doctor.findings import accepted_settings
-from reports.exhibits.matching import (
+from reports.run.load import load_run
+from reports.run.matching import (
     GENERATED,
     PLAIN_ATTENTION,
     how_timed,
     meaning_of,
     place_cells,
 )
-from reports.run.load import load_run
 from tests.reports.conftest import RIGHT, BuildRun, Made, settings_for
 
 AGENT = "rl-memagent-14b"

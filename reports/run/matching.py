@@ -123,10 +123,14 @@ class Placed:
     deviations: tuple[str, ...]
 
 
+def in_plan_order(run: RunData) -> list[Placed]:
+    """The cells of a run by what they are, in the order of its plan."""
+    return [_placed(run, cell) for cell in run.cells]
+
+
 def place_cells(run: RunData) -> list[Placed]:
-    """The cells of a run by what they are, those that come nearest to the published first."""
-    found = [placed for cell in run.cells if (placed := _placed(run, cell)) is not None]
-    return sorted(found, key=lambda placed: len(placed.deviations))
+    """The same, those that come nearest to the published first."""
+    return sorted(in_plan_order(run), key=lambda placed: len(placed.deviations))
 
 
 def meaning_of(task: str) -> Meaning | None:
@@ -172,7 +176,7 @@ def counterpart(run: RunData, cell: CellStats) -> str | None:
     return weights if method.base == wanted else None
 
 
-def _placed(run: RunData, cell: CellStats) -> Placed | None:
+def _placed(run: RunData, cell: CellStats) -> Placed:
     meaning = meaning_of(cell.task)
     model = counterpart(run, cell)
     length = published_length(cell.task, cell.length)
@@ -214,8 +218,7 @@ def _differences(ours: Mapping[str, Any], published: Mapping[str, object]) -> li
 
 
 def _method_settings(run: RunData, cell: CellStats, method: Name) -> Mapping[str, Any]:
-    stored = (run.model(cell.series.model).get("methods") or {}).get(cell.series.method) or {}
-    return {**stored, **method.settings}
+    return {**run.method_settings(cell.series), **method.settings}
 
 
 def _setting(run: RunData, cell: CellStats, method: Name, key: str, default: bool) -> bool:

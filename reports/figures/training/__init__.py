@@ -1,0 +1,1 @@
+"""The curves of RL runs, from their metrics.jsonl."""
