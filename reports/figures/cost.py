@@ -20,6 +20,7 @@ from reports.figures.style import (
 )
 from reports.labels import Series, compact
 from reports.run.data import RunData
+from reports.run.matching import how_timed
 
 
 def cost_figure(run: RunData) -> Rendered:
@@ -42,8 +43,8 @@ def cost_figure(run: RunData) -> Rendered:
     head(figure, "Cost of one sample" + whose(run), list(style.values()))
     foot(
         figure,
-        "Context length in tokens; both scales are logarithmic. Seconds: waiting in the "
-        f"server's queue included.\nMeans over the samples that ended well, {_which(run)}.",
+        "Context length in tokens; both scales are logarithmic. Seconds: "
+        f"{how_timed(run.sessions)}.\nMeans over the samples that ended well, {_which(run)}.",
     )
     return render(
         figure,

@@ -25,6 +25,7 @@ from reports.figures.style import Rendered
 from reports.labels import Series, length_label, model_label, percent
 from reports.page.verdict import verdict
 from reports.run.data import RunData
+from reports.run.matching import how_timed
 from reports.run.published import Comparison, PublishedRow, by_cell, lengths_of
 from reports.statistics.paired import PairedTest
 from reports.tables.accuracy import wide_rows
@@ -106,6 +107,7 @@ def page_html(parts: PageParts) -> str:
         differing_in_words=differing_in_words(run),
         significant=SIGNIFICANT,
         efficiency=efficiency_rows(run),
+        timed=how_timed(run.sessions),
         wide={profile: wide_rows(run, profile) for profile in PROFILES},
         totals=_totals(run),
         counted=any(cell.counts for cell in run.cells),
