@@ -27,7 +27,7 @@ def whole(path: Path) -> Iterator[Path]:
     Raises:
         OSError: as writing and renaming raise it.
     """
-    partial = path.with_name(path.name + ".partial")
+    partial = beside(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove(partial)
     try:
@@ -35,6 +35,11 @@ def whole(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         _remove(partial)
+
+
+def beside(path: Path) -> Path:
+    """The name that `whole` gives: for processes that write parts of one folder together."""
+    return path.with_name(path.name + ".partial")
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:

@@ -21,6 +21,7 @@ from training.rl.agent import check_names, make_agent, run_record
 from training.rl.engines.engine import RolloutEngine
 from training.rl.fit import check_fits
 from training.rl.learner.learner import Learner
+from training.rl.learner.models import allot, load_models, model_of_sizes
 from training.rl.learner.states import has_state, load_weights, read_best
 from training.rl.loop import Trainer
 from training.rl.recipe import RlRecipe
@@ -65,7 +66,8 @@ def finish(recipe: RlRecipe, out: Path) -> None:
     """Make `out`, which holds the last step's state, a checkpoint of the trained model; and
     `out`/best one of the step with the best validation, if that is an earlier one."""
     folder = checkpoint_folder(recipe.model)
-    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = model_of_sizes(folder, torch.bfloat16)  # as checkpoints are kept
+    allot(model, torch.device("cpu"))
     best = read_best(out)
     wanted: list[tuple[Path, int | None]] = [(out, None)]
     if best is not None and best.step < recipe.steps and has_state(out, best.step):
@@ -85,34 +87,22 @@ def make_trainer(recipe: RlRecipe, folder: Path, where: torch.device, corpora: C
     return Trainer(
         recipe=recipe,
         learner=Learner(model, reference, recipe),
-        engine=make_engine(recipe, folder, model, tokenizer),
+        engine=make_engine(recipe, folder, model, where, tokenizer),
         method=make_agent(recipe, tokenizer),
         corpora=corpora,
     )
-
-
-def load_models(
-    recipe: RlRecipe, folder: Path, where: torch.device
-) -> tuple[Qwen2ForCausalLM, Qwen2ForCausalLM | None]:
-    """The policy, float32, and the frozen reference in the recipe's precision, if it has one."""
-    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32).to(where)
-    reference = None
-    if recipe.loss.kl_beta > 0 or recipe.kl_metric:
-        dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
-        reference = Qwen2ForCausalLM.from_pretrained(folder, dtype=dtype).to(where).eval()
-        reference.requires_grad_(False)
-    return model, reference
 
 
 def make_engine(
     recipe: RlRecipe,
     folder: Path,
     model: Qwen2ForCausalLM,
+    where: torch.device,
     tokenizer: Tokenizer,
     **vllm_options: Any,
 ) -> RolloutEngine:
-    """The recipe's rollout engine; it gets the policy's weights from the loop. `vllm_options`
-    are for vLLM, where that is the engine."""
+    """The recipe's rollout engine; it gets the policy's weights from the loop, and its sizes from
+    `model`. `vllm_options` are for vLLM, where that is the engine."""
     if recipe.engine == "vllm":
         from training.rl.engines.vllm_engine import VllmEngine, vllm_logprobs_mode
 
@@ -134,7 +124,11 @@ def make_engine(
     from training.rl.engines.torch_engine import TorchEngine
 
     return TorchEngine(
-        model, tokenizer, batch_tokens=ENGINE_BATCH_TOKENS, precision=recipe.precision
+        model,
+        tokenizer,
+        batch_tokens=ENGINE_BATCH_TOKENS,
+        precision=recipe.precision,
+        device=where,
     )
 
 

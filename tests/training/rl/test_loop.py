@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,19 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from core.errors import SettingsChanged
+from core.errors import SettingsChanged, UsageError
 from core.types import Sample, Sampling, Trajectory
 from tasks.corpora.read import Corpora
 from tests.training.rl.small import read_state
 from tests.training.rl.tiny import by_chance, tiny_recipe, write_tiny_checkpoint
 from training.rl.engines.engine import run_rollouts
+from training.rl.learner import states
 from training.rl.learner.states import Best, read_best
 from training.rl.loop import METRICS_FILE, Trainer
 from training.rl.recipe import RlRecipe, Stage, recipe_json
 from training.rl.run import finish, make_trainer
 from training.state import claim
+from training.tensors import write_tensors
 
 MEASURED = ("rollout_seconds", "update_seconds")
 
@@ -195,8 +198,8 @@ def test_the_newest_states_stay_and_that_of_the_best_validation(
         update={"validation": recipe.validation.model_copy(update={"every": 1})}
     )
     run(recipe, tmp_path)
-    states = sorted(path.name for path in (tmp_path / "states").glob("step-*"))
-    assert states == ["step-00000002", "step-00000004", "step-00000005"]
+    kept = sorted(path.name for path in (tmp_path / "states").glob("step-*"))
+    assert kept == ["step-00000002", "step-00000004", "step-00000005"]
     assert read_best(tmp_path) == Best(2, 0.75)
     finish(recipe, tmp_path)
     last, best = (load_file(at / "model.safetensors") for at in (tmp_path, tmp_path / "best"))
@@ -213,3 +216,52 @@ def test_a_state_that_was_not_finished_is_passed_over(folder: Path, tmp_path: Pa
     assert learner.load(tmp_path) == 2
     learner.save(tmp_path, 9)
     assert learner.load(tmp_path) == 9
+
+
+def test_a_run_killed_while_it_saves_goes_on_from_the_state_before(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny_recipe(folder)
+    whole = run(recipe, tmp_path / "whole")
+    saves = count(1)
+
+    def dies(path: Path, tensors: Iterator[tuple[str, Tensor]]) -> None:
+        if next(saves) == 2:
+            path.write_bytes(b"half")
+            raise Killed
+        write_tensors(path, tensors)
+
+    monkeypatch.setattr(states, "write_tensors", dies)
+    claim(tmp_path / "broken", recipe_json(recipe), resume=True)
+    with pytest.raises(Killed):
+        trainer_of(recipe).run(tmp_path / "broken")
+    assert [path.name for path in (tmp_path / "broken" / "states").glob("step-*")] == [
+        "step-00000001"
+    ]
+    assert same(run(recipe, tmp_path / "broken"), whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("state.json", None, "No such file"),
+        ("rank-0000.safetensors", None, "No such file"),
+        ("state.json", '{"ranks": 0, "tensors": {}}', "ranks: got 0"),
+        (
+            "state.json",
+            '{"ranks": 1, "tensors": {"a": {"shape": [4], "edges": [1, 4]}}}',
+            r"edges \[1, 4\], expected ascending ones from 0 to 4",
+        ),
+    ],
+)
+def test_a_damaged_state_says_what_to_do(
+    folder: Path, tmp_path: Path, name: str, content: str | None, what: str
+) -> None:
+    recipe = tiny_recipe(folder, steps=1)
+    run(recipe, tmp_path)
+    damaged = tmp_path / "states" / "step-00000001" / name
+    damaged.unlink()
+    if content is not None:
+        damaged.write_text(content)
+    with pytest.raises(UsageError, match=f"no state to go on from: .*{what}.*Remove step-00000001"):
+        trainer_of(recipe).learner.load(tmp_path)

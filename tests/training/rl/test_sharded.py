@@ -20,20 +20,18 @@ from torch.distributed.device_mesh import init_device_mesh
 from transformers import Qwen2ForCausalLM
 
 from core.types import Sampling
-from tests.training.rl.small import flat, groups_of, small_model, small_recipe
+from tests.training.rl.live_bytes import LiveBytes, counted_reads
+from tests.training.rl.small import flat, groups_of, read_state, small_model, small_recipe
 from training.rl.engines.engine import Generated, Request, together
+from training.rl.engines.shared_engine import Crew, SharedEngine, gathered, shares
 from training.rl.learner import policy, states
 from training.rl.learner.learner import Learner, World
+from training.rl.learner.models import load_models, shard
 from training.rl.learner.packing import pack
 from training.rl.learner.protocol import Groups
-from training.rl.learner.sharded import (
-    SharedEngine,
-    shard,
-    shares,
-    whole,
-)
 from training.rl.loss import LossSettings
 from training.rl.recipe import RlRecipe
+from training.state import ADAMW_STATE, save_checkpoint
 
 RANKS = 2
 CASES: dict[str, dict[str, Any]] = {
@@ -78,8 +76,8 @@ def rank_learner(name: str, world: World) -> Learner:
     return Learner(model, reference, recipe, world=world)
 
 
-def gathered(model: Qwen2ForCausalLM) -> dict[str, Tensor]:
-    return {name: whole(weight.detach()) for name, weight in model.named_parameters()}
+def weights_of(model: Qwen2ForCausalLM) -> dict[str, Tensor]:
+    return {name: gathered(weight.detach()) for name, weight in model.named_parameters()}
 
 
 @dataclass
@@ -111,21 +109,50 @@ class Echo:
 
 
 def shared_engine(
-    engine: Echo | None, world: World, *, answering: int, sharing: int = 1
+    engine: Echo | None, world: World, *, engines: int, ranks_each: int = 1
 ) -> SharedEngine:
     return SharedEngine(
         engine,
-        world,
-        answering=answering,
-        sharing=sharing,
+        Crew(world.rank, world.size, engines, ranks_each),
         tokenizer=Echo.tokenizer,
         window_tokens=512,
-        precision="float32",
+        dtype=torch.float32,
     )
 
 
 def requests(count: int) -> list[Request]:
     return [Request(tuple(range(1, n + 2)), 4, (n,)) for n in range(count)]
+
+
+def look_at_loading(out: Path) -> dict[str, Any]:
+    """What a rank reads and holds while policy and reference are loaded, and whether they are the
+    checkpoint's; the same of the state of one process in `out`/alone."""
+    mesh = init_device_mesh("cpu", (RANKS,))
+    recipe = small_recipe(precision="bfloat16")
+    with LiveBytes() as live, counted_reads() as read:
+        policy, reference = load_models(recipe, out / "model", torch.device("cpu"), mesh)
+    assert reference is not None
+    expected = load_file(out / "model" / "model.safetensors")
+    kept = [one.to_local() for one in (*policy.parameters(), *reference.parameters())]
+    found = {
+        "most": live.most,
+        "kept": sum(one.numel() * one.element_size() for one in kept),
+        "read": read,
+        "policy": same(weights_of(policy), {k: v.float() for k, v in expected.items()}),
+        "reference": same(weights_of(reference), expected),
+        "training": policy.training or reference.training,
+    }
+    learner = Learner(policy, None, recipe)
+    found["alone_at"] = states.load(out / "alone", learner.model, learner.optimizer)
+    written = read_state(out / "alone")
+    moments = {
+        f"{part}/{name}": gathered(learner.optimizer.state[weight][part])
+        for name, weight in learner.model.named_parameters()
+        for part in ADAMW_STATE
+    }
+    weights = {f"weight/{name}": one for name, one in weights_of(learner.model).items()}
+    found["alone"] = same(weights | moments, written)
+    return found
 
 
 def run_rank(rank: int, out: Path) -> None:
@@ -143,7 +170,7 @@ def run_rank(rank: int, out: Path) -> None:
             found[name].append(learner.update(step_groups(step), step))
             if name == BROKEN and step == 0:
                 states.save(out, learner.model, learner.optimizer, 1, keep=1)
-        weights = gathered(learner.model)
+        weights = weights_of(learner.model)
         if rank == 0:
             save_file(weights, str(out / f"{name}.safetensors"))
 
@@ -151,13 +178,14 @@ def run_rank(rank: int, out: Path) -> None:
     resumed = rank_learner(BROKEN, world)
     found["resumed_at"] = states.load(out, resumed.model, resumed.optimizer)
     resumed.update(step_groups(1), 1)
-    weights = gathered(resumed.model)
+    weights = weights_of(resumed.model)
     if rank == 0:
         save_file(weights, str(out / "resumed.safetensors"))
+    found["loaded"] = look_at_loading(out)
 
     echo, client = Echo(), Echo()
-    engine = shared_engine(echo, world, answering=RANKS)
-    first = shared_engine(client if rank == 0 else None, world, answering=1)
+    engine = shared_engine(echo, world, engines=RANKS)
+    first = shared_engine(client if rank == 0 else None, world, engines=1)
     plain = Sampling(temperature=1.0, top_p=1.0)
     found["replies"] = [
         [reply.reply_ids[0] for reply in one.generate(requests(count), plain)]
@@ -165,7 +193,7 @@ def run_rank(rank: int, out: Path) -> None:
     ]
     found["own"] = len(echo.asked)
     part = Echo()
-    one_of_two = shared_engine(part, world, answering=1, sharing=RANKS)
+    one_of_two = shared_engine(part, world, engines=1, ranks_each=RANKS)
     found["of_one_engine"] = [r.reply_ids[0] for r in one_of_two.generate(requests(3), plain)]
     found["parts_asked"] = len(part.asked)
     free = Echo()
@@ -174,7 +202,7 @@ def run_rank(rank: int, out: Path) -> None:
         return int((await ask(requests(5)[job.seed[0]])).reply_ids[0])
 
     jobs: Any = [SimpleNamespace(seed=(n,)) for n in range(5)]
-    found["free"] = asyncio.run(shared_engine(free, world, answering=RANKS).run(jobs, plain, play))
+    found["free"] = asyncio.run(shared_engine(free, world, engines=RANKS).run(jobs, plain, play))
     found["played"] = len(free.asked)
     first.load_weights(resumed.model.named_parameters())
     found["clients_weights"] = len(client.weights)
@@ -190,10 +218,19 @@ def run_rank(rank: int, out: Path) -> None:
     dist.destroy_process_group()
 
 
+def same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     """The folder that two ranks wrote into, and what each of them found."""
     out = tmp_path_factory.mktemp("ranks")
+    (out / "model").mkdir()
+    save_checkpoint(small_model(), out / "model")
+    learner = Learner(small_model(seed=3), None, small_recipe(loss=LossSettings(kl_beta=0.0)))
+    learner.update(step_groups(0), 0)
+    learner.save(out / "alone", 7)
     torch.multiprocessing.spawn(run_rank, args=(out,), nprocs=RANKS)
     return out, [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
 
@@ -205,7 +242,7 @@ def alone() -> dict[str, tuple[list[dict[str, float]], dict[str, Tensor]]]:
     for name in CASES:
         learner = Learner(*models(name))
         metrics = [learner.update(step_groups(step), step) for step in range(2)]
-        found[name] = (metrics, gathered(learner.model))
+        found[name] = (metrics, weights_of(learner.model))
     return found
 
 
@@ -269,7 +306,60 @@ def test_one_process_goes_on_from_the_state_of_two(
     assert states.load(out, learner.model, learner.optimizer) == 1
     learner.update(step_groups(1), 1)
     expected = load_file(out / f"{BROKEN}.safetensors")
-    assert_near(gathered(learner.model), expected, NEAR)
+    assert_near(weights_of(learner.model), expected, NEAR)
+
+
+def test_a_rank_reads_and_holds_its_share_and_one_tensors_rows(
+    ranks: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    out, found = ranks
+    sizes = [one.numel() for one in load_file(out / "model" / "model.safetensors").values()]
+    for rank in found:
+        loaded = rank["loaded"]
+        assert loaded["policy"]
+        assert loaded["reference"]
+        assert not loaded["training"]
+        # float32 and bfloat16; an uneven matrix gives the first rank a row more
+        assert loaded["kept"] == pytest.approx((4 + 2) * sum(sizes) / RANKS, rel=0.05)
+        # Of what the files hold in bfloat16, for each of the two models once.
+        assert sum(loaded["read"]) == loaded["kept"] * 2 * 2 / (4 + 2)
+        assert max(loaded["read"]) <= 2 * max(sizes) / RANKS + 64
+        assert loaded["kept"] <= loaded["most"] <= loaded["kept"] + 4 * max(sizes) / RANKS + 2048
+
+
+def test_two_ranks_go_on_from_the_state_of_one_process(
+    ranks: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    assert [rank["loaded"]["alone_at"] for rank in ranks[1]] == [7, 7]
+    assert all(rank["loaded"]["alone"] for rank in ranks[1])
+
+
+def test_no_rank_writes_more_than_its_rows_of_a_state(
+    ranks: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    (folder,) = (ranks[0] / "states").glob("step-*")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "rank-0000.safetensors",
+        "rank-0001.safetensors",
+        "state.json",
+    ]
+    layout = json.loads((folder / "state.json").read_text())
+    assert layout["ranks"] == RANKS
+    whole = small_model().state_dict()
+    for rank in range(RANKS):
+        for name, tensor in load_file(folder / f"rank-{rank:04}.safetensors").items():
+            placed = layout["tensors"][name]
+            part, _, weight = name.partition("/")
+            if part == "step":
+                assert (rank, placed) == (0, {"shape": [], "edges": [0, 1]})
+                continue
+            assert placed["shape"] == list(whole[weight].shape)
+            start, end = placed["edges"][rank : rank + 2]
+            assert (
+                len(tensor)
+                == end - start
+                == -(-placed["shape"][0] // 2) - rank * (placed["shape"][0] % 2)
+            )
 
 
 def test_all_ranks_get_all_replies_in_order(ranks: tuple[Path, list[dict[str, Any]]]) -> None:

@@ -183,7 +183,7 @@ def test_a_recipes_engine_gives_the_logprobs_that_its_sampling_needs(
     changes |= {"engine_sleeps": True, "engine_options": {"max_model_len": 64}}
     cut = load_rl_recipe("pocket").model_copy(update=changes)
     policy, folder = model
-    make_engine(cut, folder, policy, Tokenizer.load(folder), max_num_seqs=8)
+    make_engine(cut, folder, policy, policy.device, Tokenizer.load(folder), max_num_seqs=8)
     assert asked == {
         "logprobs_mode": "raw_logprobs",
         "max_num_seqs": 8,

@@ -1,7 +1,8 @@
 """A rollout engine over the Ray Serve pool of vLLM replicas: the same servers as a sweep's.
 
 Prompts go out as token ids, replies come back as token ids and logprobs: nothing is tokenized
-again. New weights are written as one file that every replica reads (serving/weights.py):
+again. New weights are written, as they are gathered, to one file that every replica reads
+(serving/weights.py):
 
     load_weights: policy -> FOLDER/step-N.safetensors -> all replicas -> each tells N
     generate:     requests -> replicas -> replies, taken only if all replicas still tell N
@@ -25,12 +26,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoConfig
 
 from core.errors import HarnessError, RequestFailed, ServerDied
-from core.files import whole
 from core.tokens import Tokenizer
 from core.types import Sampling, Trajectory
 from serving.api.wire import Reply
@@ -42,6 +41,7 @@ from serving.pool import SERVE_LOGS, Pool
 from training.rl.engines.engine import Generated, Job, Play, Request, together
 from training.rl.engines.vllm_engine import integer_seed, vllm_logprobs_mode
 from training.rl.recipe import RlRecipe
+from training.tensors import write_tensors
 
 ATTEMPTS = 3
 """How often a batch is asked where replicas die under it."""
@@ -189,19 +189,17 @@ class PoolEngine:
         """See RolloutEngine. Replicas have GPUs of their own, or a share that they keep."""
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """See RolloutEngine. They travel in bfloat16. A layer changes once all of it has come:
-        give whole models.
+        """See RolloutEngine. They travel in bfloat16, one by one. A layer changes once all of it
+        has come: give whole models.
 
         Raises:
             RequestRejected, ServerDied: `serving.pool.Pool.load_weights`.
         """
         version = self._version + 1
         file = self._folder / f"step-{version}.safetensors"
-        tensors = {
-            name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in weights
-        }
-        with whole(file) as partial:
-            save_file(tensors, partial)
+        write_tensors(
+            file, ((name, tensor.detach().to(torch.bfloat16)) for name, tensor in weights)
+        )
         self.pool.load_weights(file.name, version)
         if self._file is not None:
             self._file.unlink()

@@ -40,7 +40,9 @@ CANDIDATES = 64
 
 class TorchEngine:
     """A `training.rl.engines.engine.RolloutEngine`. It copies the model's weights; the model itself
-    stays as it is, and later changes reach the engine by `load_weights` alone.
+    stays as it is, and later changes reach the engine by `load_weights` alone. A model on the meta
+    device lends its sizes, and `load_weights` must give the weights. `device`: where it computes,
+    None for where the model is.
 
     `batch_tokens` bounds the prompt and reply tokens of a batch (and its cache:
     2 * layers * key heads * head size numbers a token). `precision` is that of the matrix
@@ -60,20 +62,22 @@ class TorchEngine:
         batch_tokens: int,
         precision: Literal["bfloat16", "float32"],
         workers: int = 2,
+        device: torch.device | None = None,
     ) -> None:
-        config = model.config
+        config, device = model.config, device or model.device
         self.tokenizer = tokenizer
         self.window_tokens = int(config.max_position_embeddings)
         self.batch_tokens = batch_tokens
         self.end_ids = _end_ids(model)
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        self.net = Qwen2(config, dtype, model.device)
-        self.workers = workers if model.device.type == "cpu" else 1
+        self.net = Qwen2(config, dtype, device)
+        self.workers = workers if device.type == "cpu" else 1
         place = 2 * self.net.layer_count * self.net.key_heads * self.net.head_size
         self._caches: SimpleQueue[Tensor] = SimpleQueue()
         for _ in range(self.workers):  # zeros: what is masked must be finite
-            self._caches.put(torch.zeros(place * batch_tokens, dtype=dtype, device=model.device))
-        self.load_weights(model.state_dict().items())
+            self._caches.put(torch.zeros(place * batch_tokens, dtype=dtype, device=device))
+        if model.device.type != "meta":
+            self.load_weights(model.state_dict().items())
 
     def sleep(self) -> None:
         """See RolloutEngine. It holds little, and keeps it."""

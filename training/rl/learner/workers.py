@@ -36,7 +36,7 @@ from serving.ports import free_ports
 from serving.process.cluster import OBJECT_STORE_BYTES
 from tasks.corpora.read import Corpora
 from training.rl.agent import check_names, run_record, with_whole_paths
-from training.rl.learner.sharded import COLLECTIVE_TIMEOUT_S
+from training.rl.engines.shared_engine import COLLECTIVE_TIMEOUT_S
 from training.rl.loop import METRICS_FILE
 from training.rl.recipe import RlRecipe, recipe_json
 from training.rl.run import check_machine, checkpoint_folder, finish
