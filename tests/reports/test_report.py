@@ -233,6 +233,13 @@ def test_an_unwritable_place_is_one_clear_error(build_run: BuildRun, tmp_path: P
         write_report([build_run(pair([RIGHT]))], blocked)
 
 
+def test_what_ours_differs_in_stands_beside_the_published_number(build_run: BuildRun) -> None:
+    cells = [Made("ruler_hqa_files", 7000, "memagent", "agent", 2, [RIGHT, WRONG])]
+    settings = settings_for("agent", published_name="RL-MemAgent-14B")
+    text, _ = page_of(build_run(cells, settings))
+    assert "published as RL-MemAgent-14B; 2 samples, published: 128" in text
+
+
 def test_the_verdict_compares_the_two_at_the_longest_length(build_run: BuildRun) -> None:
     cells = [
         Made("niah", 1024, "memagent", "pocket", 2, [RIGHT, RIGHT]),

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.store import Store
 from core.errors import UsageError
 from reports.exhibits.exhibit import Drawn
+from reports.exhibits.papers.ruler import TASKS
 from reports.exhibits.registry import EXHIBITS, find_exhibit
 from reports.exhibits.tables import csv_text, latex, markdown
 from reports.exhibits.write import draw, gather, write
@@ -86,6 +88,26 @@ def test_the_command_draws_from_a_run_what_it_holds(build_run: BuildRun, tmp_pat
     table = (out / "memagent-figure-8.csv").read_text()
     assert "MemAgent,pocket,memagent,2K,,100.0" in table
     assert main(["exhibit", "memagent-figure-9", str(run_dir), "--out", str(out)]) == 2
+
+
+def test_figure_9_of_gru_mem_is_of_its_workflow_only(build_run: BuildRun) -> None:
+    methods = ("gru_mem", "gru_mem@exit_gate=false", "memagent", "full_context")
+    made = [Made("niah_single_1", 8192, method, "pocket", 1, [RIGHT]) for method in methods]
+    drawn = draw(EXHIBITS["grumem-figure-9"], gather([build_run(made)]))
+    rows, _ = drawn.grids[0].seen("ours")
+    assert [row.series.method for row in rows if row.series] == list(methods[:2])
+
+
+def test_rulers_table_has_scores_lengths_and_means(build_run: BuildRun) -> None:
+    run_dir = build_run([Made(task, 4096, "memagent", "pocket", 1, [RIGHT]) for task in TASKS])
+    right = {"sub_em": 1.0}
+    scores = {"published": right, "strict": right, "ruler": {"string_match": 1.0}}
+    with Store.write(run_dir) as store:
+        store.set_scores({(cell, 0, 0): scores for cell in range(1, len(TASKS) + 1)})
+    drawn = draw(EXHIBITS["ruler-table"], gather([run_dir]))
+    assert "| MemAgent | 1K | 4K | 100.0 | 100.0 | 100.0 | 100.0 |" in drawn.texts["-lengths.md"]
+    beside = {text.get_text() for text in drawn.figures[""].axes[0].texts}
+    assert {"1K", "4K", "100.0"} <= beside
 
 
 def test_the_command_lists_which_need_a_run(capsys: pytest.CaptureFixture[str]) -> None:

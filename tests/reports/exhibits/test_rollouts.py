@@ -18,6 +18,7 @@ from reports.exhibits.exhibit import Material, Sampled
 from reports.exhibits.papers.frontier import shared_samples, spent
 from reports.exhibits.registry import EXHIBITS
 from reports.exhibits.rollouts import endings, exits, rollouts
+from reports.exhibits.tables import csv_of
 from reports.exhibits.write import draw, gather
 from reports.flops import sample_flops
 from tests.reports.conftest import settings_for
@@ -100,6 +101,12 @@ def test_readings_end_early_at_or_after_the_last_evidence(material: Material) ->
     assert shares[0].samples == 4
     table = draw(EXHIBITS["grumem-figure-7"], material).texts[".csv"]
     assert "GRU-Mem,400,0.25,0.25,0.5,4" in table
+
+
+def test_labels_with_commas_stay_one_column() -> None:
+    assert csv_of([{"series": "pocket, greedy", "length": 400}]) == (
+        'series,length\n"pocket, greedy",400\n'
+    )
 
 
 def test_the_memory_is_measured_turn_by_turn(material: Material) -> None:
