@@ -8,9 +8,9 @@ Three numbers, for the very cells, chains of turns and token counts of the suite
     ours      models side by side where they fit and end together, else one after another; the
               samples of all of a model's cells in one queue, the longest first
     by cell   as published: model after model, cell after cell, each ended before the next begins
-    bound     no schedule is faster: the work of the k longest samples, for every k, at the pace of
-              k at once (the longest chain alone, ..., all work at full capacity); with the first
-              loading where models fit side by side, else summed over models, each with its loading
+    bound     no schedule is faster: what each model's samples take at least on all replicas, by
+              the worst of four reasons, which is printed for each model; with the first loading
+              where models fit side by side, else summed over models, each with its loading
 
 A replica reads prompts and writes replies at given rates by the number of requests that it has in
 work, each getting an equal share; a sample's turns come one after another. The rates are the
@@ -29,6 +29,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -52,6 +55,8 @@ GPUS_A_NODE = 8
 LOADING_BYTES_PER_S = 2e9
 """Weights from disk: assumed, not measured; with --rates the loading is measured."""
 DONE = 1e-9
+EXTRA_WEIGHTS = (0.0, *(2.0 ** (power / 2) for power in range(-8, 17)))
+"""Of the longest samples, tried for the bound: see `_beside_s`."""
 TEMPLATE_TOKENS = 400
 """A turn's prompt besides chunk and memory."""
 
@@ -205,19 +210,78 @@ def bound(works: Sequence[Work], gpus: int) -> float:
 
 
 def least_s(work: Work, replicas: int) -> float:
-    """Seconds that a model's chains take at least on so many replicas. At most k of the k longest
-    are in work at once, so that they end no sooner than their work does at the pace of k; a few
-    long ones leave a batch unfilled, whatever waits behind them."""
+    """Seconds that a model's chains take at least on so many replicas: the longest of `parts_s`."""
+    return max(seconds for _, seconds in parts_s(work, replicas))
+
+
+def parts_s(work: Work, replicas: int) -> list[tuple[str, float]]:
+    """What keeps a model's chains from ending sooner, and the seconds that each needs by itself."""
     chains = sorted(work.chains, key=lambda c: -c.turns * work.turn_s(c, 1))
-    places = work.most * replicas
+    longest = chains[0].turns * work.turn_s(chains[0], 1)
+    return [
+        ("all work, every place taken", alone_s(work) / replicas),
+        ("the longest sample alone", longest),
+        ("the longest samples by themselves", _longest_s(work, chains, replicas)),
+        ("the longest samples, others beside them", _beside_s(work, chains, replicas)),
+    ]
+
+
+def _longest_s(work: Work, chains: Sequence[Chain], replicas: int) -> float:
+    """At most k of the k longest are in work at once, so that they end no sooner than their work
+    does at the pace of k, for the k for which that is latest."""
+    most = min(work.most * replicas, len(chains))
 
     def together(count: int) -> float:
         each = min(work.most, -(-count // replicas))
-        own = chains if count >= places else chains[:count]
-        whole = sum(chain.turns * work.turn_s(chain, each) / each for chain in own)
+        whole = sum(chain.turns * work.turn_s(chain, each) / each for chain in chains[:count])
         return whole / min(replicas, count)
 
-    return max(map(together, range(1, min(places, len(chains)) + 1)))
+    return max(map(together, range(1, most)), default=0.0)
+
+
+def _beside_s(work: Work, chains: Sequence[Chain], replicas: int) -> float:
+    """What others do beside the longest takes of their pace, and what they leave undone is done
+    while the longest fill no batch.
+
+    Weigh a chain by its seconds at the pace of a full replica, and that of the k longest 1 + extra
+    times. A replica with n in work, j of them of the k, gets through a weight of
+    ((n - j) + j (1 + extra)) v(n) a second, v(n) being a request's pace by that of a full replica.
+    Never are more than k of the k longest in work, so the replicas together get through no more
+    than the best mixture of such (n, j) in which the mean j is k / replicas. All the weight by that
+    is a least, whatever k and extra.
+    """
+    alike = {(c.prompt_tokens, c.reply_tokens): c for c in chains}.values()
+    n_N = np.arange(1, work.most + 1)
+    full = [work.turn_s(chain, work.most) / work.most for chain in alike]
+    v_N = np.array(
+        [max(f / work.turn_s(c, n) for f, c in zip(full, alike, strict=True)) for n in n_N.tolist()]
+    )
+    weights = np.array([c.turns * work.turn_s(c, work.most) / work.most for c in chains])
+    before = np.cumsum(weights)
+    alone = [c.turns * work.turn_s(c, 1) for c in chains]
+    ends = [k for k in range(1, len(chains)) if alone[k] < alone[k - 1]]
+    least = 0.0
+    for extra in EXTRA_WEIGHTS:
+        best_J = np.maximum.accumulate(
+            [
+                np.max((n_N[n_N >= j] + extra * j) * v_N[n_N >= j]) if j else np.max(n_N * v_N)
+                for j in range(work.most + 1)
+            ]
+        )
+        for k in ends:
+            pace = replicas * _concave(best_J, k / replicas)
+            least = max(least, float(before[-1] + extra * before[k - 1]) / pace)
+    return least
+
+
+def _concave(values_J: np.ndarray[Any, np.dtype[np.float64]], at: float) -> float:
+    """The least concave function above the values at 0, 1, ..., J, at that place."""
+    if at >= len(values_J) - 1:
+        return float(values_J[-1])
+    low, high = math.floor(at), math.floor(at) + 1
+    below, above = np.arange(low + 1)[:, None], np.arange(high, len(values_J))[None]
+    share = (at - below) / (above - below)
+    return float(np.max((1 - share) * values_J[below] + share * values_J[above]))
 
 
 # -- from a suite ----------------------------------------------------------------------------------
@@ -298,7 +362,7 @@ def works_of(arguments: argparse.Namespace) -> list[Work]:
 
 
 def main() -> None:
-    """Prints the three numbers of each suite."""
+    """Prints the three numbers, and what the bound is made of."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("suite")
     parser.add_argument("--models", type=lambda text: tuple(text.split(",")))
@@ -315,7 +379,10 @@ def main() -> None:
     least = bound(works, gpus)
     for name, seconds in (("ours", ours(works, gpus)), ("by cell", by_cell(works, gpus))):
         print(f"{name:8}  {seconds / 3600:8.3f} h  {seconds / least:5.2f} of the bound")
-    print(f"{'bound':8}  {least / 3600:8.3f} h")
+    print(f"{'bound':8}  {least / 3600:8.3f} h; on all replicas each model takes at least")
+    for work in works:
+        part, seconds = max(parts_s(work, gpus // work.gpus), key=lambda one: one[1])
+        print(f"{'':8}  {seconds / 3600:8.3f} h  {work.name}: {part}")
 
 
 if __name__ == "__main__":

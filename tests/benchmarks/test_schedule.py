@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from perf.schedule import Chain, Work, bound, by_cell, ours, shared, simulate
+from perf.schedule import Chain, Work, bound, by_cell, ours, parts_s, shared, simulate
 
 
 def work(chains: list[Chain], most: int = 1, loading_s: float = 0.0, gpus: int = 1) -> Work:
@@ -52,9 +54,13 @@ def test_a_few_long_samples_cannot_fill_a_batch() -> None:
     # A replica of four places does four turns in the time of two, and one in that of one.
     long, short = chain(100), chain(1)
     one = Work("m", (long, long, *[short] * 4), lambda c, n: (1.0 + n / 4) / 1.25, 4, 0.0, 1)
-    # All six at the pace of four: 204 x 1.6 / 4; the two long ones alone take 100 x 1.2.
-    assert bound([one], 1) == pytest.approx(100 * 1.2)
-    assert ours([one], 1) == pytest.approx(bound([one], 1), rel=0.02)
+    # All six at the pace of four: 204 x 1.6 / 4; the two long ones by themselves: 100 x 1.2. The
+    # short ones go twice beside them, which costs 2 x 0.4 more.
+    parts = dict(parts_s(one, 1))
+    assert parts["all work, every place taken"] == pytest.approx(204 * 1.6 / 4)
+    assert parts["the longest samples by themselves"] == pytest.approx(100 * 1.2)
+    assert ours([one], 1) == pytest.approx(98 * 1.2 + 2 * 1.6)
+    assert 100 * 1.2 < bound([one], 1) <= ours([one], 1)
 
 
 def test_models_that_would_end_far_apart_come_one_after_another() -> None:
@@ -68,3 +74,32 @@ def test_models_that_would_end_far_apart_come_one_after_another() -> None:
 def test_models_that_do_not_fit_come_one_after_another() -> None:
     two = [work([chain(2)] * 2, loading_s=5, gpus=2)] * 2
     assert ours(two, 2) == bound(two, 2) == pytest.approx(2 * (5 + 4))
+
+
+def test_what_others_do_beside_the_longest_counts() -> None:
+    """12 long ones and 20 short ones at 32 places: while the short ones are there, the long ones
+    are slowed; once they have gone, the places stand empty."""
+    long, short = [chain(257)] * 12, [chain(33)] * 36
+    one = Work("m", (*long, *short), lambda c, n: n ** (1 - 0.27), 32, 0.0, 1)
+    parts = dict(parts_s(one, 1))
+    each = 257 * 12**0.73  # the pace of a long one while the 12 are alone
+    assert parts["the longest samples by themselves"] == pytest.approx(each, rel=1e-3)
+    assert parts["all work, every place taken"] == pytest.approx((12 * 257 + 36 * 33) / 32**0.27)
+    assert bound([one], 1) > 1.1 * each
+    assert bound([one], 1) <= ours([one], 1) < 1.03 * bound([one], 1)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+@pytest.mark.parametrize("power", [0.0, 0.3, 0.8, 1.0])
+def test_no_simulated_schedule_is_faster_than_the_bound(replicas: int, power: float) -> None:
+    rng = random.Random(0)
+    for _ in range(20):
+        chains = [chain(rng.choice((1, 3, 10, 40, 200))) for _ in range(rng.randint(1, 40))]
+        one = Work("m", tuple(chains), lambda c, n: n ** (1 - power), rng.randint(1, 9), 0.0, 1)
+        least = bound([one], replicas)
+        for order in (
+            chains,
+            sorted(chains, key=lambda c: -c.turns),
+            rng.sample(chains, len(chains)),
+        ):
+            assert simulate(order, one, replicas) >= least * (1 - 1e-9)
