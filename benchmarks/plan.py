@@ -43,10 +43,9 @@ from tasks.task import GENERATION, Coordinates, Materials, Task
 class Overrides:
     """Flags of `run.py sweep` that change what a suite asks for. None leaves it as it is.
     `catalogue`: the user's own file of models. `engine`: vLLM's engine arguments that differ from
-    the catalogue's. `checkpoints`: by model, a folder of weights to
-    take instead of the catalogue's. `accept`: checks of the doctor whose findings are taken as
-    they are. `dry`: the plan is only looked at, and local weights need
-    not be there."""
+    the catalogue's. `checkpoints`: by model, a folder of weights to take instead of the
+    catalogue's. `accept`: checks of the doctor whose findings are taken as they are. `dry`: the
+    plan is only looked at, and local weights need not be there."""
 
     models: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
@@ -120,14 +119,8 @@ def make_plan(
         UsageError: an unknown name or setting, or a cell that cannot be made.
         DataMissing: a task's corpus is not there.
     """
-    for flag in ("samples", "draws"):
-        count = getattr(overrides, flag)
-        if count is not None and count < 1:
-            raise UsageError(f"--{flag}: got {count}, expected at least 1")
+    _check_given(suite, overrides)
     seed = suite.seed if overrides.seed is None else overrides.seed
-    for name in suite.method_settings:
-        if name not in METHODS and not is_outside(name):
-            raise UsageError(f"suite {suite.name}: method_settings of {not_known(name, METHODS)}")
     cells = cells_of(suite, overrides.choice)
 
     def task_of(name: str) -> Task:
@@ -150,24 +143,24 @@ def make_plan(
     if overrides.endpoint is None and not overrides.dry:
         for _, fault in window_faults(plan):
             raise UsageError(f"{fault}. Take smaller budgets.")
-    settings = _settings(plan, overrides)
-    if overrides.engine:
-        if overrides.endpoint is not None:
-            raise UsageError(
-                "--engine and --tensor-parallel are for a pool; --endpoint has its own"
-            )
-        settings["engine"] = dict(overrides.engine)
-    if overrides.accept:
-        settings["accepted"] = dict(accepted_settings(overrides.accept))
-    if suite.training_length is not None:
-        settings["training_length"] = suite.training_length
-    if instead:
-        settings["instead"] = [line.partition(" (")[0] for line in instead]
-    return replace(plan, settings=settings)
+    return replace(plan, settings=_settings(plan, suite, overrides))
 
 
-def _settings(plan: Plan, overrides: Overrides) -> dict[str, Json]:
-    """All that decides the results of a run.
+def _check_given(suite: Suite, overrides: Overrides) -> None:
+    """What can be refused before anything is looked up."""
+    for flag in ("samples", "draws"):
+        count = getattr(overrides, flag)
+        if count is not None and count < 1:
+            raise UsageError(f"--{flag}: got {count}, expected at least 1")
+    if overrides.engine and overrides.endpoint is not None:
+        raise UsageError("--engine and --tensor-parallel are for a pool; --endpoint has its own")
+    for name in suite.method_settings:
+        if name not in METHODS and not is_outside(name):
+            raise UsageError(f"suite {suite.name}: method_settings of {not_known(name, METHODS)}")
+
+
+def _settings(plan: Plan, suite: Suite, overrides: Overrides) -> dict[str, Json]:
+    """All that decides the results of a run; what is not given has no entry.
 
     `methods`: name without settings -> {label, variants, colours, is_agent, prompts}, see
     benchmarks/methods.py. `tasks`: name -> {metric, parameters}. `outside`: files that the user
@@ -182,6 +175,15 @@ def _settings(plan: Plan, overrides: Overrides) -> dict[str, Json]:
     has_weights = overrides.endpoint is None and not overrides.dry
     if overrides.catalogue:
         outside[str(overrides.catalogue)] = file_hash(overrides.catalogue)
+    given: dict[str, Json] = {}
+    if overrides.engine:
+        given["engine"] = dict(overrides.engine)
+    if overrides.accept:
+        given["accepted"] = dict(accepted_settings(overrides.accept))
+    if suite.training_length is not None:
+        given["training_length"] = suite.training_length
+    if plan.instead:
+        given["instead"] = [line.partition(" (")[0] for line in plan.instead]
     return {
         "suite": plan.suite,
         "seed": plan.seed,
@@ -197,6 +199,7 @@ def _settings(plan: Plan, overrides: Overrides) -> dict[str, Json]:
             "forms of fiction": forms().fingerprint,
         },
         "outside": outside,
+        **given,
     }
 
 

@@ -27,14 +27,13 @@ from dataclasses import dataclass
 
 from core.arithmetic.shapes import Shape
 from core.errors import UsageError
+from training.rl.learner.policy import SLICE
 from training.rl.recipe import RlRecipe
 
 FLOAT32, BFLOAT16 = 4, 2
 """Bytes of a number."""
 STATE_NUMBERS = 4
 """Of a weight: itself, its gradient, AdamW's two moments."""
-SLICE = 4096
-"""Reply tokens whose logits are held at once (training/rl/learner/policy.py)."""
 LEAST_CACHE_TURNS = 8
 """Whole turns whose keys and values an engine must hold, to be worth its GPU."""
 OVERHEAD_BYTES = 2e9

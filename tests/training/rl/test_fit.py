@@ -8,8 +8,7 @@ import pytest
 
 from core.arithmetic.shapes import SHAPES
 from core.errors import UsageError
-from training.rl.fit import LEAST_CACHE_TURNS, OVERHEAD_BYTES, SLICE, check_fits, memory_of
-from training.rl.learner import policy
+from training.rl.fit import LEAST_CACHE_TURNS, OVERHEAD_BYTES, check_fits, memory_of
 from training.rl.recipe import load_rl_recipe
 from training.rl.run import check_machine, shape_of
 
@@ -83,7 +82,3 @@ def test_no_card_asks_for_the_memory_of_the_machine(monkeypatch: pytest.MonkeyPa
     check_machine(load_rl_recipe("pocket"), "cpu", 1)
     with pytest.raises(UsageError, match="of each machine"):
         check_machine(load_rl_recipe("memagent-7b"), "cpu", 8)
-
-
-def test_logits_are_those_of_a_slice() -> None:
-    assert policy.SLICE == SLICE

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -28,6 +28,8 @@ from core.errors import HarnessError, PromptTooLong, RequestFailed
 from core.rollout import rollout, told
 from core.tokens import Tokenizer
 from core.types import Message, Method, Sample, Sampling, TokenSpan, Trajectory, Turn
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ async def run_freely(
     return ends
 
 
-async def together(rollouts: Iterable[Coroutine[Any, Any, Trajectory]]) -> list[Trajectory]:
+async def together(rollouts: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """All at once, in order; the first that raises stops the others."""
     tasks = [asyncio.create_task(one) for one in rollouts]
     try:

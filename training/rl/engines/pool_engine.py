@@ -217,13 +217,7 @@ class PoolEngine:
                 return error
 
         async with Client(self._options) as client:
-            asked = [asyncio.create_task(one(client, request)) for request in requests]
-            try:
-                return await asyncio.gather(*asked)
-            finally:
-                for task in asked:
-                    task.cancel()
-                await asyncio.gather(*asked, return_exceptions=True)
+            return await together(one(client, request) for request in requests)
 
     async def _one(self, client: Client, sampling: Sampling, request: Request) -> Generated:
         reply = await client.complete(

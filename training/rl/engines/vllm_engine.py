@@ -5,8 +5,8 @@ computed of prompts with the old weights is dropped. On GPUs it runs compiled, a
 the policy learns: its cache and its weights, which new ones replace anyway, are given away then
 (vLLM's sleep level 2), and come back in two steps, so that the weights are there before the cache
 is. Not run: GPUs, and so sleep itself; tests/training/rl/test_vllm_engine.py says in which order
-vLLM is told. vLLM knows weights by their checkpoint names, which
-are those of the learner's `named_parameters()`.
+vLLM is told. vLLM knows weights by their checkpoint names, which are those of the learner's
+`named_parameters()`.
 """
 
 from __future__ import annotations

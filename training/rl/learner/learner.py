@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -101,27 +101,13 @@ class Learner:
         steps: list[dict[str, float]] = []
         for packed in packs:
             stats, entropy, norm = self._step(packed)
-            means = stats.means()
-            drift = means["log_ratio"] if drift is None else drift
-            steps.append({**means, "entropy": entropy, "gradient_norm": norm})
-        good = [one for one in steps if math.isfinite(one["gradient_norm"])]
-        for name in steps[0]:
-            metrics[name] = math.fsum(one[name] for one in good or steps) / len(good or steps)
-        computed = sum(packed.computed for packed in packs)
-        unshared = sum(packed.unshared for packed in packs)
-        padding = sum(packed.padding for packed in packs)
-        seconds = time.monotonic() - started
+            steps.append({**stats.means(), "entropy": entropy, "gradient_norm": norm})
+        if drift is None:
+            drift = steps[0]["log_ratio"]
+        metrics |= _means(steps) | _sizes(packs) | {"drift": drift}
         if kl is not None:
             metrics["kl"] = kl
-        metrics |= {
-            "drift": drift or 0.0,
-            "skipped": len(steps) - len(good),
-            "padding": padding / computed,
-            "shared": 1 - (computed - padding) / unshared,
-            "update_tokens": unshared,
-            "update_seconds": seconds,
-        }
-        return metrics
+        return metrics | {"update_seconds": time.monotonic() - started}
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """See RolloutLearner."""
@@ -274,6 +260,29 @@ def adamw(model: torch.nn.Module, recipe: RlRecipe) -> torch.optim.AdamW:
         weight_decay=recipe.weight_decay,
         fused=True,
     )
+
+
+def _means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Over the optimizer's steps that were taken (over all, where none was), and how many were
+    not."""
+    good = [one for one in steps if math.isfinite(one["gradient_norm"])]
+    kept = good or steps
+    means = {name: math.fsum(one[name] for one in kept) / len(kept) for name in steps[0]}
+    return means | {"skipped": len(steps) - len(good)}
+
+
+def _sizes(packs: Sequence[Packed]) -> dict[str, float]:
+    """Of what was computed: input tokens had nothing been shared, and the parts of them that were
+    padding and that sharing saved."""
+    computed, padding, unshared = (
+        sum(getattr(packed, name) for packed in packs)
+        for name in ("computed", "padding", "unshared")
+    )
+    return {
+        "padding": padding / computed,
+        "shared": 1 - (computed - padding) / unshared,
+        "update_tokens": unshared,
+    }
 
 
 def _shares(groups: Groups, count: int) -> list[Groups]:
