@@ -39,7 +39,7 @@ def cost_figure(run: RunData) -> Rendered:
         for series in run.all_series:
             _line(ax, run, series, _mean_cost(run, series, name))
         length_axis(ax, run.lengths, limits_of(run.lengths), room=6)
-        _log_amounts(ax)
+        log_amounts(ax)
     head(figure, "Cost of one sample" + whose(run), list(style.values()))
     foot(
         figure,
@@ -92,9 +92,8 @@ def turns_figure(run: RunData) -> Rendered | None:
             points = [(cell.length, cell.cost.turns) for cell in found if cell and cell.ok]
             _line(ax, run, series, points)
         length_axis(ax, run.lengths, limits_of(run.lengths), room=6)
-        _log_amounts(ax)
-        ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if most > 30 else (1.0, 2.0, 5.0)))
         ax.set_ylim(0.8, 1.3 * most)
+        log_amounts(ax)
     head(figure, "Turns per sample, by task" + whose(run), list(run.looks().values()))
     foot(
         figure,
@@ -130,7 +129,10 @@ def _line(ax: Axes, run: RunData, series: Series, points: Sequence[tuple[int, fl
     )
 
 
-def _log_amounts(ax: Axes) -> None:
+def log_amounts(ax: Axes) -> None:
+    """A log scale up, of what is drawn: two ticks at least are labelled."""
     ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from matplotlib.figure import Figure
 
 from reports.exhibits.models import LOOKS
-from reports.figures.cost import cost_figure
+from reports.figures.cost import cost_figure, log_amounts
 from reports.figures.curves import accuracy_figure
 from reports.figures.heatmap import heatmap_figure
 from reports.figures.published import published_figure
@@ -93,6 +94,15 @@ def test_published_curves_need_single_lengths() -> None:
     drawn = published_figure([row, *points], LOOKS)
     assert drawn is not None
     assert drawn.png.startswith(PNG)
+
+
+@pytest.mark.parametrize("costs", [(1_500, 9_000), (11, 19), (3, 250), (1, 200_000)])
+def test_an_axis_of_costs_has_two_labels_at_least(costs: tuple[int, int]) -> None:
+    ax = Figure().subplots()
+    ax.plot((1, 2), costs)
+    log_amounts(ax)
+    low, high = ax.get_ylim()
+    assert len([tick for tick in ax.get_yticks() if low <= tick <= high]) >= 2
 
 
 def test_labels_that_would_touch_move_apart() -> None:
