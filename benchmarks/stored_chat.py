@@ -5,19 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 
 from benchmarks.admission import Admission
 from benchmarks.store import Place, Store
 from core.rollout import told
-from core.types import Message, Sample, Sampling, TokenSpan, Turn
+from core.types import Message, Sampling, TokenSpan, Turn
 
 Ask = Callable[..., Awaitable[Turn]]
 """`async (messages, *, max_tokens, sampling, tag) -> Turn`, a client bound to a model."""
 
 CHARS_PER_TOKEN = 3.5
 """English text in current vocabularies; only the weight of a request hangs on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How the samples of a model are asked. `on_turn` is told each turn that the server answered
+    and the store holds."""
+
+    ask: Ask
+    sampling: Sampling
+    admission: Admission
+    on_turn: Callable[[Turn], None]
 
 
 class StoredChat:
@@ -28,27 +39,14 @@ class StoredChat:
     store, at no cost; from the first other one on, the server is asked.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        place: Place,
-        sample: Sample,
-        *,
-        ask: Ask,
-        sampling: Sampling,
-        admission: Admission,
-        on_turn: Callable[[Turn], None],
-    ) -> None:
+    def __init__(self, store: Store, place: Place, sample_id: str, asking: Asking) -> None:
         self._store = store
         self._place = place
         *_, draw = place
         # The first draw has the seeds of the only one.
-        self._drawn = f"{sample.id}#{draw}" if draw else sample.id
-        self._ask = ask
-        self._sampling = sampling
-        self._admission = admission
-        self._on_turn = on_turn
-        self._stored = store.turns_of(self._place)
+        self._drawn = f"{sample_id}#{draw}" if draw else sample_id
+        self._asking = asking
+        self._stored = store.turns_of(place)
         self._number = 0
 
     async def __call__(
@@ -62,37 +60,45 @@ class StoredChat:
     ) -> Turn:
         """See `core.types.Chat`."""
         number, self._number = self._number, self._number + 1
-        request = request_hash(messages, max_tokens, tag, self._sampling)
+        asking = self._asking
+        request = request_hash(messages, max_tokens, tag, asking.sampling)
         if number < len(self._stored):
             known, turn = self._stored[number]
             if known == request:
                 return told(replace(turn, messages=tuple(messages)), reads, memory)
             del self._stored[number:]
+            self._store.forget_turns(self._place, number)
         characters = sum(len(message.content) for message in messages)
-        async with self._admission.admit(int(characters / CHARS_PER_TOKEN) + max_tokens):
-            turn = await self._ask(
+        async with asking.admission.admit(int(characters / CHARS_PER_TOKEN) + max_tokens):
+            turn = await asking.ask(
                 messages, max_tokens=max_tokens, sampling=self._seeded(number), tag=tag
             )
         turn = told(turn, reads, memory)
         self._store.add_turn(self._place, number, request, turn)
-        self._on_turn(turn)
+        asking.on_turn(turn)
         return turn
 
     def _seeded(self, number: int) -> Sampling:
         """The sampling with this turn's own seed, another for each draw, the same at every
         resume."""
-        if self._sampling.seed is None:
-            return self._sampling
-        words = f"{self._sampling.seed}/{self._drawn}/{number}"
+        sampling = self._asking.sampling
+        if sampling.seed is None:
+            return sampling
+        words = f"{sampling.seed}/{self._drawn}/{number}"
         seed = int.from_bytes(hashlib.sha256(words.encode()).digest()[:4], "big") >> 1
-        return replace(self._sampling, seed=seed)
+        return replace(sampling, seed=seed)
 
 
 def request_hash(messages: Sequence[Message], max_tokens: int, tag: str, sampling: Sampling) -> str:
-    """SHA-256 of all that decides a reply, in hex."""
-    asked = json.dumps([{"role": m.role, "content": m.content} for m in messages])
-    words = f"[{asked}, {max_tokens}, {json.dumps(tag)}, {_as_json(sampling)}]"
-    return hashlib.sha256(words.encode()).hexdigest()
+    """BLAKE2b of all that decides a reply, in hex (64 digits): of sizes and settings as JSON, then
+    of the contents."""
+    contents = [message.content.encode(errors="surrogatepass") for message in messages]
+    sizes = [[m.role, len(data)] for m, data in zip(messages, contents, strict=True)]
+    told = f"{json.dumps([sizes, max_tokens, tag])}{_as_json(sampling)}"
+    digest = hashlib.blake2b(told.encode(), digest_size=32)
+    for data in contents:
+        digest.update(data)
+    return digest.hexdigest()
 
 
 @lru_cache

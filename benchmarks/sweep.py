@@ -21,14 +21,14 @@ from benchmarks.methods import make_method
 from benchmarks.plan import ModelPlan, Plan, check_unchanged
 from benchmarks.provenance import command_line, provenance
 from benchmarks.store import Cell, Store
-from benchmarks.stored_chat import Ask, StoredChat
+from benchmarks.stored_chat import Asking, StoredChat
 from benchmarks.watch.metrics import metrics_at
 from benchmarks.watch.signals import run_until_term, term_as_interrupt
 from benchmarks.watch.state import Health, StateFile, network_warning
 from core.context import Context
 from core.errors import HarnessError, ServerDied, UsageError
 from core.evidence import Placed, placed
-from core.rollout import failed, rollout
+from core.rollout import THREADS, failed, off_loop, rollout
 from core.types import Answer, Failure, Method, Problem, Sample
 from serving.client import Client
 from serving.limits.budget import Budget
@@ -236,7 +236,8 @@ class _Run:
         self.jobs = jobs
         self.work = sum(job.work for job in jobs)
         self.failed: list[Job] = []
-        self.admission = Admission(limits.concurrency * TOKENS_PER_REQUEST)
+        # Half of the threads: the chunks of samples that are made wait for the others.
+        self._making = asyncio.Semaphore(max(1, THREADS // 2))
         self.methods: dict[str, Method] = {
             name: make_method(name, model.tokenizer, settings)
             for name, settings in model.methods.items()
@@ -250,29 +251,29 @@ class _Run:
     async def all(self, client: Client, admission: Admission) -> None:
         """Works off the jobs, and tries those that failed again; a fatal error stops all."""
         ask = partial(client.turn, self.model.served_as)
-        self.admission = admission
-        await self._round(self.jobs, ask, again=False)
+        asking = Asking(ask, self.model.sampling, admission, self.display.turn)
+        await self._round(self.jobs, asking, again=False)
         for _ in range(ROUNDS_AGAIN):
             jobs, self.failed = self.failed, []
             if jobs:
-                await self._round(jobs, ask, again=True)
+                await self._round(jobs, asking, again=True)
 
-    async def _round(self, jobs: list[Job], ask: Ask, *, again: bool) -> None:
+    async def _round(self, jobs: list[Job], asking: Asking, *, again: bool) -> None:
         """Runs the jobs with `concurrency` workers."""
         left = Counter(job.cell.id for job in jobs)
         queue = iter(jobs)
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self.limits.concurrency, len(jobs))):
-                    group.create_task(self._worker(queue, left, ask, again))
+                    group.create_task(self._worker(queue, left, asking, again))
         except* HarnessError as errors:
             raise _first(errors) from None
 
     async def _worker(
-        self, queue: Iterator[Job], left: Counter[int], ask: Ask, again: bool
+        self, queue: Iterator[Job], left: Counter[int], asking: Asking, again: bool
     ) -> None:
         for job in queue:
-            failure = await self._one(job, ask)
+            failure = await self._one(job, asking)
             if failure is not None and failure.kind in MAY_PASS:
                 self.failed.append(job)
             left[job.cell.id] -= 1
@@ -282,18 +283,21 @@ class _Run:
                 done = not left[job.cell.id]
                 self.display.sample(job.work, failure, cell_done=done)
 
-    async def _one(self, job: Job, ask: Ask) -> Failure | None:
+    async def _one(self, job: Job, asking: Asking) -> Failure | None:
         """Runs, scores and stores one sample; how it failed, if it did."""
-        sample, unmade = await asyncio.to_thread(self._made, job)
+        async with self._making:
+            sample, unmade = await off_loop(self._made, job)
         ending: Answer | Failure
         if unmade:
             ending, scores = unmade, Scores()
         else:
-            ending, scores = await self._judged(job, sample, await self._ending(job, sample, ask))
+            ending, scores = await self._judged(
+                job, sample, await self._ending(job, sample, asking)
+            )
         evidence: tuple[Placed, ...] = ()
         try:
             # After the rollout: a context that the method read is not tokenized once more.
-            evidence = await asyncio.to_thread(
+            evidence = await off_loop(
                 placed, sample.problem.context, sample.evidence, self.model.tokenizer
             )
         except Exception as error:  # evidence that is nowhere: a defect in a task, as in _made
@@ -320,17 +324,10 @@ class _Run:
             unmade = Sample(name, cell.task, job.index, nothing, (), "any")
             return unmade, failed(error, "task_crash")
 
-    async def _ending(self, job: Job, sample: Sample, ask: Ask) -> Answer | Failure:
+    async def _ending(self, job: Job, sample: Sample, asking: Asking) -> Answer | Failure:
         """How the rollout of a sample ends."""
-        chat = StoredChat(
-            self.store,
-            (job.cell.id, job.index, job.draw),
-            sample,
-            ask=ask,
-            sampling=self.model.sampling,
-            admission=self.admission,
-            on_turn=self.display.turn,
-        )
+        place = job.cell.id, job.index, job.draw
+        chat = StoredChat(self.store, place, sample.id, asking)
         trajectory = await rollout(sample, self.methods[job.cell.method], chat)
         ending = trajectory.answer or trajectory.failure
         if ending is None:

@@ -19,7 +19,7 @@ class Chunk:
     `text` starts and ends at whole characters: the bytes of a character that the edge cuts
     go to the later chunk. The texts of all chunks join to the whole text (NFC-normalized, if
     the tokenizer does that). `start`, `end`: its characters in that text. `tokens`: its place
-    among the tokens of the whole text.
+    among the tokens of the whole text. `data`: the bytes of its ids.
     """
 
     index: int
@@ -28,11 +28,12 @@ class Chunk:
     start: int
     end: int
     tokens: TokenSpan
+    data: bytes = field(repr=False)
 
     @property
     def known(self) -> Known:
         """The chunk for a message that holds its text: `Message("user", prompt, [chunk.known])`."""
-        return Known(self.text, self.ids)
+        return Known(self.text, self.ids, self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +99,24 @@ class Context:
         index = start = 0
         carry = b""
 
-        def chunk(taken: Sequence[int], text: str) -> Chunk:
+        def chunk(taken: Sequence[int], text: str, data: bytes) -> Chunk:
             first = index * size
             span = TokenSpan(first, first + len(taken))
-            return Chunk(index, taken, text, start, start + len(text), span)
+            return Chunk(index, taken, text, start, start + len(text), span, data)
 
         for block_ids in self.tokens(tokenizer):
             ids += block_ids
             taken = 0
             while len(ids) - taken > size:
                 now = ids[taken : taken + size]
-                text, carry = _whole_characters(carry + tokenizer.decode_bytes(now))
-                yield chunk(now, text)
+                data = tokenizer.decode_bytes(now)
+                text, carry = _whole_characters(carry + data)
+                yield chunk(now, text, data)
                 taken, index, start = taken + size, index + 1, start + len(text)
             del ids[:taken]
         if ids:
-            text = (carry + tokenizer.decode_bytes(ids)).decode("utf-8", errors="replace")
-            yield chunk(ids, text)
+            data = tokenizer.decode_bytes(ids)
+            yield chunk(ids, (carry + data).decode("utf-8", errors="replace"), data)
 
     def locate(self, evidence: Evidence) -> TextSpan:
         """Where `evidence` stands in the whole text."""

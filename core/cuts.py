@@ -84,7 +84,9 @@ def inner(known: Known, bytes_of: Mapping[int, bytes]) -> Inner | None:
     end = None if start is None else last_cut(text, start, len(text))
     if start is None or end is None:
         return None
-    data = b"".join(map(bytes_of.get, ids, repeat(b"")))
+    data = known.data
+    if data is None:
+        data = b"".join(map(bytes_of.get, ids, repeat(b"")))
     # The bytes of a character that the first id only ends are the text's, and not the ids'.
     torn = len(data) - len(data.lstrip(_CONTINUATION)) if data[:1] in _CONTINUES else 0
     before = len(text[0].encode(errors="replace")) - torn if torn else 0

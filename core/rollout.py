@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import cache, partial
+from typing import Any, ParamSpec, TypeVar
 
 from core.errors import HarnessError
 from core.types import (
@@ -28,6 +30,7 @@ from core.types import (
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 async def rollout(
@@ -77,22 +80,38 @@ def told(turn: Turn, reads: Sequence[TokenSpan], memory: Callable[[str], str] | 
     return replace(turn, reads=tuple(reads), memory=memory(turn.reply) if memory else None)
 
 
+THREADS = max(1, len(os.sched_getaffinity(0)) - 1)
+"""For what computes: the event loop keeps a core. With more threads than cores, one that holds the
+interpreter's lock would be put to sleep for another, and the loop would wait for both."""
+
+
+async def off_loop(work: Callable[P, T], *arguments: P.args, **rest: P.kwargs) -> T:
+    """Runs what computes for milliseconds or more (tokenizing, making a sample) in one of THREADS
+    threads: the event loop must go on feeding the server."""
+    call = partial(work, *arguments, **rest)
+    return await asyncio.get_running_loop().run_in_executor(_threads(), call)
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, "computing")
+
+
 async def in_thread(items: Iterator[T]) -> AsyncIterator[T]:
-    """Iterates a slow iterator in a worker thread: tokenizing millions of tokens must not
-    block the event loop that feeds the server."""
+    """Iterates a slow iterator by `off_loop`, such as the chunks of millions of tokens."""
     done = object()
-    while (item := await asyncio.to_thread(next, items, done)) is not done:
+    while (item := await off_loop(next, items, done)) is not done:
         yield item  # type: ignore[misc]
 
 
 async def read_in_thread(read: Callable[[Problem], T], problem: Problem) -> T:
-    """`read(problem)` in a worker thread, for a method that reads its context whole before it
+    """`read(problem)` by `off_loop`, for a method that reads its context whole before it
     asks. Cancelled, as by Ctrl-C, the thread ends at the next piece of the context: it cannot be
     cancelled itself, and the program does not end before it."""
     cancelled = threading.Event()
     context = replace(problem.context, pieces=_Pieces(problem.context.pieces, cancelled))
     try:
-        return await asyncio.to_thread(read, replace(problem, context=context))
+        return await off_loop(read, replace(problem, context=context))
     except asyncio.CancelledError:
         cancelled.set()
         raise

@@ -32,10 +32,12 @@ AnswerForm = Literal["therefore", "boxed"]
 @dataclass(frozen=True, slots=True)
 class Known:
     """A text whose ids are known, as a stretch of the tokenization of a longer one. Its ends may
-    cut a word, and its ids' ends a character too."""
+    cut a word, and its ids' ends a character too. `data`: the bytes of the ids, where they are
+    known as well."""
 
     text: str
     ids: Sequence[int]
+    data: bytes | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,9 @@ def fetch_steps() -> Callable[..., Iterator[Step]]:
     def steps(
         source: str, revision: str | None, asked: list[str], not_asked: list[str], tell_s: float
     ) -> Iterator[int | str]:
+        """Downloads `source` in a thread. Yields the bytes that are there every `tell_s`, and at
+        the end its folder, `sparse: ` in front where it holds a file that was not asked for; or
+        `failed: ` and why."""
         import threading
         from pathlib import Path
 

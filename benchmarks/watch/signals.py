@@ -23,6 +23,7 @@ def term_as_interrupt() -> Iterator[None]:
         return
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
+        """The handler of TERM."""
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
@@ -41,6 +42,7 @@ def run_until_term(work: Coroutine[Any, Any, None]) -> None:
     """
 
     async def watched() -> None:
+        """The work, as a task that TERM cancels."""
         if not _in_main_thread():
             return await work
         task, loop = asyncio.current_task(), asyncio.get_running_loop()

@@ -42,3 +42,11 @@ class ClientOptions:
         if self.openai_reasoning:
             return "openai_reasoning"
         return "openai" if self.plain_openai or self.azure_api_version is not None else "vllm"
+
+    def address(self, model: str, path: str) -> str:
+        """Where a request for a model goes; no model: one about the server."""
+        base = self.url.rstrip("/")
+        if self.azure_api_version is None:
+            return base + path
+        middle = f"/openai/deployments/{model}" if model else "/openai"
+        return f"{base}{middle}{path}?api-version={self.azure_api_version}"

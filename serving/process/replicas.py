@@ -8,8 +8,12 @@ nodes need not have this module. Written against Ray Serve 2.60.0 and vLLM 0.29.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 ANSWER_S = 20.0
 
@@ -19,6 +23,7 @@ def cache_tokens(app: str) -> int | None:
     where one does not tell."""
 
     def look(replica: Any) -> int | None:
+        """Tokens of one replica's cache, as its engine counted them when it started."""
         server = replica._replica_impl._user_callable_wrapper.user_callable
         config = server.engine._engine_client.vllm_config.cache_config
         tokens: int | None = config.kv_cache_size_tokens
@@ -35,6 +40,7 @@ def unanswered_s(app: str) -> dict[str, float]:
     health checks do not reach the engine's process, which may stand still without being dead."""
 
     def look(replica: Any) -> float:
+        """Seconds that the last question has gone unanswered; asks the next where it has been."""
         import asyncio
         import time
 
@@ -54,8 +60,10 @@ def unanswered_s(app: str) -> dict[str, float]:
 def kill(name: str) -> None:
     """Ends a replica with its engine, for good; Serve puts another in its place."""
     import ray
+    from ray.exceptions import RayError
 
     def end(replica: Any) -> None:
+        """Ends the processes that the replica started."""
         import psutil
 
         # A stopped engine would outlive its owner, with the memory that it holds.
@@ -63,9 +71,9 @@ def kill(name: str) -> None:
             with contextlib.suppress(psutil.Error):
                 child.kill()
 
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(RayError, ValueError):  # it has just died
         actor = ray.get_actor(name, namespace="serve")
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(RayError):
             ray.get(actor.__ray_call__.remote(end), timeout=ANSWER_S)
         ray.kill(actor)
 
@@ -73,6 +81,7 @@ def kill(name: str) -> None:
 def _call_each(app: str, function: Callable[[Any], Any]) -> dict[str, Any]:
     """What `function` returns in each replica of an application; None where it did not answer."""
     import ray
+    from ray.exceptions import RayError, RayTaskError
     from ray.util import list_named_actors
 
     prefix = f"SERVE_REPLICA::{app}#LLMServer"
@@ -88,6 +97,16 @@ def _call_each(app: str, function: Callable[[Any], Any]) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for name, answer in asked.items():
         told[name] = None
-        with contextlib.suppress(Exception):
+        try:
             told[name] = ray.get(answer, timeout=0.1)
+        except RayTaskError as error:
+            last = str(error).strip().splitlines()[-1]
+            _warn_once(f"replicas cannot be asked; another version of Serve or vLLM? {last}")
+        except RayError:  # dead, or too busy
+            continue
     return told
+
+
+@cache
+def _warn_once(text: str) -> None:
+    log.warning(text)

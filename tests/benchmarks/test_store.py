@@ -95,11 +95,15 @@ def test_the_ledger_adds_up_with_failures_in_the_denominator(tmp_path: Path) -> 
     assert row.scores == {"published": 0.5, "strict": 0.25}
 
 
-def test_a_turn_asked_anew_replaces_what_followed_it(tmp_path: Path) -> None:
+def test_turns_are_forgotten_from_one_on(tmp_path: Path) -> None:
     filled(tmp_path)
     with Store.write(tmp_path) as store:
-        store.add_turn((0, 0, 0), 0, "other", turn("c"))
-        assert [(request, t.reply) for request, t in store.turns_of((0, 0, 0))] == [("other", "c")]
+        store.add_turn((0, 1, 0), 1, "h", turn("another draw's"))
+        store.forget_turns((0, 0, 0), 1)
+        store.add_turn((0, 0, 0), 1, "other", turn("c"))
+        stored = [(request, t.reply) for request, t in store.turns_of((0, 0, 0))]
+        assert stored == [("h0", "a"), ("other", "c")]
+        assert len(store.turns_of((0, 1, 0))) == 1
 
 
 def test_a_failed_sample_is_replaced_when_it_ends_well(tmp_path: Path) -> None:
@@ -183,5 +187,6 @@ def test_a_store_of_a_version_before_costs_is_read_and_gone_on_with(tmp_path: Pa
         assert [t["usd"] for t in store.turn_rows()] == [0.0]
         assert store.usd_by_cell() == {}
     with Store.write(tmp_path) as store:
-        store.add_turn((0, 0, 0), 0, "h", Turn("answer", (), "a", "stop", 1, 2, 0.1, usd=0.5))
+        again = Turn("answer", (), "a", "stop", 1, 2, 0.1, usd=0.5)
+        store.add_turn((0, 0, 0), 1, "h", again)
         assert store.usd_by_cell() == {0: 0.5}

@@ -19,6 +19,7 @@ from benchmarks.store import Cell, Store
 from benchmarks.sweep import ROUNDS_AGAIN, Answering, Limits, Server, Serving, sweep
 from core.errors import RequestTimeout, ServerDied, SettingsChanged
 from core.methods import method_settings
+from core.rollout import THREADS
 from core.tokens import Tokenizer
 from core.types import Answer, Evidence, Message, Sample, Sampling, Turn
 from tasks.corpora.read import Corpora
@@ -330,6 +331,33 @@ class Broken:
         if at.index == self.missing:
             raise IndexError("a defect")
         return self.of.sample(at, materials)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A task that counts the samples that it has made."""
+
+    of: Task
+    made: list[int]
+    scorer: Scorer = ALL
+
+    def sample(self, at: Coordinates, materials: Materials) -> Sample:
+        self.made.append(at.index)
+        return self.of.sample(at, materials)
+
+
+def test_the_first_turns_are_asked_before_all_samples_are_made(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    samples = 8 * THREADS
+    made: list[int] = []
+    made_before: list[int] = []
+    plan = plan_of(tokenizer, samples, task=Counted(NIAH, made))
+    limits = {"m": Limits(concurrency=3 * samples)}
+    server = served_by({"m": Reader(lambda number: made_before.append(len(made)))})
+    rows = sweep(plan, tmp_path, server, limits)
+    assert all(not row.owed for row in rows)
+    assert made_before[0] <= len(made) / 4
 
 
 def test_a_defect_in_a_task_costs_one_sample(tokenizer: Tokenizer, tmp_path: Path) -> None:

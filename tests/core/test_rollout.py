@@ -1,4 +1,4 @@
-"""Reading a context in a thread: it gives what was read, and ends when nobody waits for it."""
+"""What computes does so beside the event loop; a reading that nobody waits for ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from core.context import Context
-from core.rollout import read_in_thread
+from core.rollout import THREADS, in_thread, off_loop, read_in_thread
 from core.tokens import Tokenizer
 from core.types import Problem
 
@@ -62,9 +62,34 @@ async def test_a_cancelled_reading_ends_at_the_next_piece() -> None:
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    # As asyncio.run does at its end, and the program with it.
-    await asyncio.get_running_loop().shutdown_default_executor()
+    for _ in range(THREADS):  # the thread is free again
+        await off_loop(int)
     assert time.monotonic() - began < LONGEST_S / 3
+    await asyncio.sleep(0.05)
     given = pieces.given
     await asyncio.sleep(0.05)
     assert pieces.given == given
+
+
+async def test_what_computes_runs_in_few_threads_and_none_is_the_loops() -> None:
+    inside: set[int] = set()
+    most = 0
+
+    def work(number: int) -> int:
+        nonlocal most
+        inside.add(threading.get_ident())
+        time.sleep(0.01)
+        most = max(most, len(inside))
+        inside.discard(threading.get_ident())
+        return number
+
+    jobs = range(4 * THREADS)
+    assert await asyncio.gather(*(off_loop(work, number) for number in jobs)) == [*jobs]
+    assert 1 <= most <= THREADS
+    assert await off_loop(threading.get_ident) != threading.get_ident()
+
+
+async def test_an_iterator_that_fails_in_a_thread_fails_outside_of_it() -> None:
+    assert [item async for item in in_thread(iter([1, None, 3]))] == [1, None, 3]
+    with pytest.raises(ValueError, match="'x'"):
+        _ = [item async for item in in_thread(map(int, ["1", "x"]))]
