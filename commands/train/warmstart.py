@@ -28,6 +28,11 @@ def add_warmstart(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         help="default: that of pocket-base, which comes with the project",
     )
+    add.add_argument(
+        "--model",
+        metavar="DIR",
+        help='the checkpoint that a recipe with init "checkpoint" goes on from',
+    )
     add.add_argument("--out", type=Path, default=Path("results/warmstart"), metavar="DIR")
     add.add_argument("--device", metavar="NAME", help="cpu or cuda; default: what there is")
     add.add_argument("--fresh", action="store_true", help="begin anew, do not go on")
@@ -37,15 +42,17 @@ def add_warmstart(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def train_warmstart(arguments: argparse.Namespace) -> int:
     """run.py train warmstart"""
     from training.warmstart.curve import draw_curve
-    from training.warmstart.recipe import load_recipe
+    from training.warmstart.recipe import HERE, load_recipe
     from training.warmstart.train import train_warmstart as train
 
     def show(step: int, metrics: Mapping[str, float]) -> None:
-        exact = [v for k, v in metrics.items() if "/" in k]
+        exact = [v for k, v in metrics.items() if "/" in k and not k.startswith(HERE)]
+        here = [v for k, v in metrics.items() if k.startswith(HERE)]
         share = f"  exact {sum(exact) / len(exact):.3f}" if exact else ""
+        share += f"  stage {int(metrics['stage'])} {sum(here) / len(here):.3f}" if here else ""
         print(f"step {step}  loss {metrics['loss']:.4f}{share}", flush=True)
 
-    recipe = load_recipe(arguments.recipe)
+    recipe = load_recipe(arguments.recipe, model=arguments.model)
     train(recipe, arguments.out, device=arguments.device, resume=not arguments.fresh, on_step=show)
     print(f"checkpoint  {arguments.out}\ncurve       {draw_curve(arguments.out)}")
     return DONE

@@ -5,9 +5,10 @@ from tokenizers import Tokenizer
 from transformers import Qwen2ForCausalLM
 
 from training.warmstart.batches import collate, exact_matches, reply_logits, training_batch
-from training.warmstart.demonstrations import DemonstrationWriter, Odds
+from training.warmstart.demonstrations import DemonstrationWriter
 from training.warmstart.mimetic import PocketShape, mimetic_model, pocket_config, random_model
 from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
+from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
 
 SINGLE = TaskShape("niah_single_1", "noise")
@@ -50,8 +51,9 @@ def test_a_demonstration_longer_than_its_bucket_is_refused(writer: Demonstration
 
 def test_batches_depend_on_seed_and_step_alone(writer: DemonstrationWriter) -> None:
     recipe = small_recipe()
-    first, again = (training_batch(writer, recipe, 1, 0) for _ in range(2))
-    other = training_batch(writer, recipe, 2, 0)
+    (stage,) = recipe.stages
+    first, again = (training_batch(writer, recipe, stage, 1, 0) for _ in range(2))
+    other = training_batch(writer, recipe, stage, 2, 0)
     assert torch.equal(first.ids_BT, again.ids_BT)
     assert not torch.equal(first.ids_BT, other.ids_BT)
 

@@ -15,7 +15,8 @@ from core.types import Message
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.task import Coordinates, Materials
-from training.warmstart.demonstrations import DemonstrationWriter, Odds
+from training.warmstart.demonstrations import DemonstrationWriter
+from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
 
 NEAR = Odds(near=0.02)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from training.warmstart.batches import Batch, training_batch
 from training.warmstart.demonstrations import DemonstrationWriter
-from training.warmstart.recipe import load_recipe
+from training.warmstart.recipe import Course, load_recipe
 from training.warmstart.train import held_out_batches
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
@@ -39,8 +39,11 @@ def test_training_batches_are_those_of_the_committed_runs(
     name: str, writer: DemonstrationWriter
 ) -> None:
     recipe = load_recipe(CHECKPOINTS / name / "recipe.json")
-    steps = range(0, recipe.steps, recipe.steps // STEPS_PINNED)
-    batches = [training_batch(writer, recipe, step, pad=0) for step in steps]
+    course = Course(recipe)
+    batches = [
+        training_batch(writer, recipe, course.stage_at(step), step, pad=0)
+        for step in range(0, recipe.most_steps, recipe.most_steps // STEPS_PINNED)
+    ]
     assert sum(len(batch.ids_BT) for batch in batches) > 200
     assert digest(batches) == TRAINING[name]
 

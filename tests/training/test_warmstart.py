@@ -11,7 +11,7 @@ from transformers import Qwen2ForCausalLM
 
 from core.errors import SettingsChanged, UsageError
 from tests.training.test_batches import small_recipe
-from training.warmstart.recipe import load_recipe, recipe_json
+from training.warmstart.recipe import Course, load_recipe, recipe_json
 from training.warmstart.train import train_warmstart
 
 ROOT = Path(__file__).parents[2]
@@ -63,8 +63,10 @@ def test_recipe_file_comes_back(tmp_path: Path) -> None:
     recipe = load_recipe(CHECKPOINT / "recipe.json")
     (tmp_path / "recipe.json").write_text(recipe_json(recipe))
     assert load_recipe(tmp_path / "recipe.json") == recipe
-    assert recipe.stage_at(recipe.steps - 1) == recipe.stages[-1]
-    assert recipe.rate_at(recipe.steps) == 0.0
+    course = Course(recipe)
+    assert course.stage_at(recipe.most_steps - 1) == recipe.stages[-1]
+    assert course.ends(recipe.most_steps - 1) == recipe.most_steps
+    assert course.rate_at(recipe.most_steps) == 0.0
 
 
 @pytest.mark.parametrize(

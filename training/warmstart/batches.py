@@ -15,10 +15,15 @@ import torch
 from torch import Tensor, nn
 from transformers import Qwen2ForCausalLM
 
-from training.warmstart.demonstrations import Demonstration, DemonstrationWriter
+from core.errors import UsageError
+from training.warmstart.demonstrations import Demonstration, DemonstrationWriter, Kind
 from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
+from training.warmstart.scenes.scene import Odds
+from training.warmstart.stories import TaskShape
 
 TRAIN_STREAM, HELD_OUT_STREAM = 0, 1
+TRIES = 50
+"""Draws of a turn that fits its bucket: a memory may be longer than usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,34 +63,60 @@ def _pick(weights: Sequence[float], rng: np.random.Generator) -> int:
     return int(rng.choice(len(share), p=share / share.sum()))
 
 
-def _write(
+def shares(bucket: Bucket, shape: TaskShape) -> dict[Kind, float]:
+    """How often each kind of turn of a task is drawn for a bucket, relative to each other."""
+    return {
+        "memory": bucket.memory,
+        "gru_memory": bucket.gru_memory,
+        "answer": bucket.answer,
+        "gru_answer": bucket.gru_answer,
+        "full_context": bucket.full_context * shape.direct,
+    }
+
+
+def write(
     writer: DemonstrationWriter,
-    bucket: Bucket,
-    stage: Stage,
+    kind: Kind,
+    shape: TaskShape,
+    tokens: int,
+    odds: Odds,
     rng: np.random.Generator,
 ) -> Demonstration:
-    shape = stage.tasks[_pick([task.weight for task in stage.tasks], rng)]
-    shares = (
-        bucket.memory,
-        bucket.gru_memory,
-        bucket.answer,
-        bucket.gru_answer,
-        bucket.full_context * shape.direct,
+    """A turn of a kind, of at most so many tokens.
+
+    Raises:
+        UsageError: none of TRIES draws fits.
+    """
+    for _ in range(TRIES):
+        if kind in ("memory", "gru_memory"):
+            shown = writer.memory_turn(shape, tokens, odds, rng, gates=kind == "gru_memory")
+        elif kind in ("answer", "gru_answer"):
+            shown = writer.answer_turn(shape, rng, boxed=kind == "gru_answer")
+        else:
+            shown = writer.full_context(shape, tokens, odds.near, rng)
+        if len(shown.prompt) + len(shown.reply) <= tokens:
+            return shown
+    raise UsageError(
+        f"{shape.name}: no {kind} turn of at most {tokens} tokens in {TRIES} draws; the recipe's "
+        "bucket is too short for it (or its least_tokens too small)"
     )
-    kind = _pick(shares, rng)
-    if kind < 2:
-        return writer.memory_turn(shape, bucket.tokens, stage.odds, rng, gates=kind == 1)
-    if kind < 4:
-        return writer.answer_turn(shape, rng, boxed=kind == 3)
-    return writer.full_context(shape, bucket.tokens, stage.near, rng)
+
+
+def _write(
+    writer: DemonstrationWriter, bucket: Bucket, stage: Stage, rng: np.random.Generator
+) -> Demonstration:
+    tasks = [task for task in stage.tasks if task.least_tokens <= bucket.tokens]
+    shape = tasks[_pick([task.weight for task in tasks], rng)]
+    kinds = shares(bucket, shape)
+    kind = [*kinds][_pick([*kinds.values()], rng)]
+    return write(writer, kind, shape, bucket.tokens, stage.odds, rng)
 
 
 def training_batch(
-    writer: DemonstrationWriter, recipe: WarmstartRecipe, step: int, pad: int
+    writer: DemonstrationWriter, recipe: WarmstartRecipe, stage: Stage, step: int, pad: int
 ) -> Batch:
-    """The batch of step `step` (from 0)."""
+    """The batch of step `step` (from 0), which is of that stage."""
     rng = np.random.default_rng([recipe.seed, TRAIN_STREAM, step])
-    stage = recipe.stage_at(step)
     bucket = stage.buckets[_pick([bucket.weight for bucket in stage.buckets], rng)]
     count = max(1, recipe.batch_tokens // bucket.tokens)
     shown = [_write(writer, bucket, stage, rng) for _ in range(count)]

@@ -12,40 +12,46 @@ the tasks' and the agents' own texts, token for token. Formats of the replies:
 - full context: the same; of several keys, in the question's order.
 - GRU-Mem's memory turn: its gates around the same memory. `yes` where the section adds an
   entry; `end` once all that the question names is known, so never for a question that does
-  not say how much there is. Its answer turn: the entries in `\boxed{...}`.
+  not say how much there is. Its answer turn: the entries in `\boxed{...}`. With `thoughts` the
+  entries that are added stand between `<think>` and `</think>` first, or `Nothing new.`
 
-Tasks: RULER's niah with the haystack of noise or of needles, and variable tracking (`vt`,
-entries are bare names), as PROTOCOL 2.2 has them.
+Tasks: RULER's niah with the haystack of noise, of needles or of prose, and variable tracking (`vt`,
+entries are bare names), as PROTOCOL 2.2 has them, written here. Others are laid out from scenes:
+tasks/fiction (`scenes.fiction`), RULER's cwe and fwe (`scenes.words`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from agents.gru_mem import AnswerLayout
 from training.warmstart.mimetic import Landmarks
 from training.warmstart.prompts import FOUND, UNKNOWN
+from training.warmstart.scenes.fiction import FictionScenes
+from training.warmstart.scenes.scene import Odds, Room, Scenes
+from training.warmstart.scenes.words import WordScenes
 from training.warmstart.stories import Ids, Story, StoryTeller, TaskShape
 
 Kind = Literal["memory", "answer", "full_context", "gru_memory", "gru_answer"]
 
-CHUNK_TOKENS = 512
 CHUNK_SHORTER = 8
 """A section is shorter than there is room for by fewer tokens than this."""
 LINE_TOKENS = 40
 """So many tokens more than a section are written, from which it is cut."""
 GATE_TOKENS = 4
 """Added by GRU-Mem's marks: check, update (two), next."""
+THOUGHT_TOKENS = 3
+"""Of a thought besides its entries."""
 
 # How often what happens.
 NOTHING_NEW = 0.4
 """Memory turns that add no entry though the memory lacks some."""
-ONE_NEW = 0.85
-"""Of those that add entries: with one of them, however many are missing."""
 STRAY_ENTRY = 0.05
 """Memories that hold an entry of a key not asked for."""
 WHOLE_FIRST_LINE = 0.1
@@ -73,22 +79,27 @@ class Demonstration:
 
 
 @dataclass(frozen=True, slots=True)
-class Odds:
-    """`near`: share of haystack needles that share a word with a key asked for. `blank`: share
-    of memory turns with nothing known and nothing to find, besides those that come by chance:
-    most turns of a long context. `slips`: share of the turns with a memory and nothing new in
-    which the demonstrator drops the memory (in GRU-Mem's form it opens the update gate for
-    nothing): what it does wrong, for RL to undo."""
+class Form:
+    """How turns are laid out. `chunk_tokens`: the most of a section. Of GRU-Mem's: whether it
+    thinks, and whether its answer turn is laid out as the paper's or as MemAgent's.
 
-    near: float = 0.0
-    blank: float = 0.0
-    slips: float = 0.0
+    `memory_room`, `gated_room` and `answer_room`: of a held-out turn, tokens around its section,
+    reply included."""
+
+    chunk_tokens: int = 512
+    thoughts: bool = False
+    answer_layout: AnswerLayout = "memagent"
+    memory_room: int = 96
+    gated_room: int = 128
+    answer_room: int = 112
 
 
 class DemonstrationWriter:
     """Writes demonstrations from an explicit RNG."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, form: Form | None = None) -> None:
+        self.form = form or Form()
+        self.tokenizer = tokenizer
         self.stories = StoryTeller(tokenizer)
         self.fixed = self.stories.fixed
         ids = self.stories.ids
@@ -96,6 +107,20 @@ class DemonstrationWriter:
         self.user = ids("<|im_start|>user\n")
         self.assistant = ids("<|im_end|>\n<|im_start|>assistant\n")
         self.end = ids("<|im_end|>")
+
+    @cached_property
+    def _fiction(self) -> Scenes:
+        return FictionScenes(self.tokenizer)
+
+    @cached_property
+    def _words(self) -> Scenes:
+        return WordScenes(self.tokenizer)
+
+    def _scenes(self, shape: TaskShape) -> Scenes | None:
+        """Those of the task; None for the tasks that are written as tokens."""
+        if shape.haystack == "documents":
+            return self._fiction
+        return self._words if shape.haystack == "words" else None
 
     @property
     def landmarks(self) -> Landmarks:
@@ -115,15 +140,19 @@ class DemonstrationWriter:
     ) -> Demonstration:
         """An update or keep turn of at most `budget` tokens, reply included. `gates`: in
         GRU-Mem's form."""
+        scenes = self._scenes(shape)
+        if scenes is not None:
+            return self._scene_memory_turn(scenes, shape, budget, odds, rng, gates=gates)
         story = self.stories.tell(shape, rng)
-        known, new = _known_and_new(story, odds.blank, rng)
+        known, new = _known_and_new(story, odds, rng)
         old = self._with_stray(story, [story.facts[i].entry for i in known], rng)
         memory = self.memory_text(old)
-        head, tail = self._around_section(story, memory, gates)
+        head, tail = self._around_section(story.question, memory, gates)
         entry_tokens = sum(len(story.facts[i].entry) for i in new)
         spare = budget - len(head) - len(tail) - len(memory) - entry_tokens - 1
-        spare -= GATE_TOKENS if gates else 0
-        tokens = min(CHUNK_TOKENS, spare - int(rng.integers(0, CHUNK_SHORTER)))
+        if gates:
+            spare -= GATE_TOKENS + (entry_tokens + THOUGHT_TOKENS if self.form.thoughts else 0)
+        tokens = min(self.form.chunk_tokens, spare - int(rng.integers(0, CHUNK_SHORTER)))
         section, inside = self.section(story, new, tokens, odds.near, rng)
         if rng.random() < NO_LAST_NEWLINE:
             section = self.stories.without_newline(section)
@@ -132,7 +161,8 @@ class DemonstrationWriter:
         reply = self.memory_text(entries)
         if gates:
             complete = story.countable and len(known) + len(inside) == len(story.facts)
-            reply = self._gated(reply, bool(inside or slipped), complete and not slipped)
+            added = [story.facts[i].entry for i in inside]
+            reply = self._gated(reply, added, complete and not slipped, slipped=slipped)
         kind: Kind = "gru_memory" if gates else "memory"
         prompt = head + section + tail
         return Demonstration(kind, shape.name, prompt, reply + self.end, len(inside))
@@ -142,31 +172,40 @@ class DemonstrationWriter:
     ) -> Demonstration:
         """The last turn: the memory's entries become the answer. `boxed`: in GRU-Mem's form,
         laid out as MemAgent's."""
-        fixed = self.fixed
+        scenes = self._scenes(shape)
+        if scenes is not None:
+            scene = scenes.answer(shape, rng)
+            prompt = self._answer_prompt(scene.question, scene.entries, boxed)
+            return self._answered(shape, prompt, self._said(scene.answer, boxed), boxed)
         story = self.stories.tell(shape, rng)
         total = len(story.facts)
         count = total if rng.random() < FULL_MEMORY else int(rng.integers(0, total + 1))
         entries = self._with_stray(story, [fact.entry for fact in story.facts[:count]], rng)
-        opens = fixed.boxed_opens if boxed else fixed.answer_opens
-        head = self.user + opens + story.question + fixed.to_memory
-        prompt = head + self.memory_text(entries) + fixed.answer_closes + self.assistant
+        prompt = self._answer_prompt(story.question, entries, boxed)
         reply = self.answer_text(entries)
         if boxed:
-            reply = fixed.boxed + (_joined(entries) or self.unknown) + self.box_closes
-        kind: Kind = "gru_answer" if boxed else "answer"
-        return Demonstration(kind, shape.name, prompt, reply + self.end)
+            reply = self.fixed.boxed + (_joined(entries) or self.unknown) + self.box_closes
+        return self._answered(shape, prompt, reply, boxed)
 
     def full_context(
         self, shape: TaskShape, budget: int, near: float, rng: np.random.Generator
     ) -> Demonstration:
         """The direct answer from a whole context of at most `budget` tokens in all."""
         fixed = self.fixed
+        head, form = self.user + fixed.context_opens, fixed.context_format + self.assistant
+        scenes = self._scenes(shape)
+        if scenes is not None:
+            around = len(head) + len(fixed.context_closes) + len(form)
+            around += len(fixed.answer_is) + len(self.stories.stop) + 1
+            scene = scenes.whole(shape, budget - around, near, rng)
+            prompt = head + scene.context + fixed.context_closes + scene.question + form
+            reply = self._said(scene.answer, boxed=False) + self.end
+            return Demonstration("full_context", shape.name, prompt, reply)
         story = self.stories.tell(shape, rng)
         present = [] if rng.random() < NO_NEEDLE else list(range(len(story.facts)))
         order = [i for i in story.question_order if i in present]
         reply = self.answer_text([story.facts[i].entry for i in order]) + self.end
-        head = self.user + fixed.context_opens
-        tail = fixed.context_closes + story.question + fixed.context_format + self.assistant
+        tail = fixed.context_closes + story.question + form
         tokens = budget - len(reply) - len(head) - len(tail)
         text, _ = self.section(story, present, tokens, near, rng, whole=True)
         prompt = head + self.stories.without_newline(text) + tail
@@ -236,27 +275,77 @@ class DemonstrationWriter:
         """An answer of these entries."""
         return self.fixed.answer_is + (_joined(entries) or self.unknown)
 
-    def _around_section(self, story: Story, memory: Ids, gates: bool) -> tuple[Ids, Ids]:
+    def _scene_memory_turn(
+        self,
+        scenes: Scenes,
+        shape: TaskShape,
+        budget: int,
+        odds: Odds,
+        rng: np.random.Generator,
+        *,
+        gates: bool,
+    ) -> Demonstration:
+        """A memory turn laid out from a scene. The demonstrator never slips."""
+        around = sum(map(len, self._around_section([], [], gates))) + len(self.end)
+        around += 2 * len(self.found)
+        thinks = gates and self.form.thoughts
+        around += (GATE_TOKENS if gates else 0) + (THOUGHT_TOKENS if thinks else 0)
+        room = Room(budget - around, self.form.chunk_tokens, told=2 if thinks else 1)
+        scene = scenes.memory(shape, room, odds, rng)
+        head, tail = self._around_section(scene.question, self.memory_text(scene.old), gates)
+        reply = self.memory_text([*scene.old, *scene.added])
+        if gates:
+            reply = self._gated(reply, scene.added, scene.complete)
+        kind: Kind = "gru_memory" if gates else "memory"
+        prompt = head + list(scene.section) + tail
+        return Demonstration(kind, shape.name, prompt, reply + self.end, len(scene.added))
+
+    def _answer_prompt(self, question: Ids, entries: Sequence[Ids], boxed: bool) -> Ids:
+        fixed, memory = self.fixed, self.memory_text(entries)
+        if boxed and self.form.answer_layout == "paper":
+            head = fixed.paper_opens + question + fixed.gated_to_memory
+            return self.user + head + memory + fixed.paper_closes + self.assistant
+        head = (fixed.boxed_opens if boxed else fixed.answer_opens) + question + fixed.to_memory
+        return self.user + head + memory + fixed.answer_closes + self.assistant
+
+    def _answered(self, shape: TaskShape, prompt: Ids, reply: Ids, boxed: bool) -> Demonstration:
+        kind: Kind = "gru_answer" if boxed else "answer"
+        return Demonstration(kind, shape.name, prompt, reply + self.end)
+
+    def _said(self, answer: Ids, boxed: bool) -> Ids:
+        """A scene's answer, in the form that is asked for."""
+        if boxed:
+            return self.fixed.boxed + (answer or self.unknown) + self.box_closes
+        return self.fixed.answer_is + (answer + self.stories.stop if answer else self.unknown)
+
+    def _around_section(self, question: Ids, memory: Ids, gates: bool) -> tuple[Ids, Ids]:
         """A memory turn's prompt before and after its section."""
         fixed = self.fixed
         if gates:
-            head = fixed.gated_opens + story.question + fixed.gated_to_memory
+            head = fixed.gated_opens + question + fixed.gated_to_memory
             return self.user + head + memory + fixed.gated_to_section, (
                 fixed.gated_closes + self.assistant
             )
-        head = fixed.memory_opens + story.question + fixed.to_memory
+        head = fixed.memory_opens + question + fixed.to_memory
         return self.user + head + memory + fixed.to_section, fixed.memory_closes + self.assistant
 
-    def _gated(self, memory: Ids, useful: bool, done: bool) -> Ids:
-        """GRU-Mem's reply, without a thought."""
+    def _gated(
+        self, memory: Ids, added: Sequence[Ids], done: bool, *, slipped: bool = False
+    ) -> Ids:
+        """GRU-Mem's reply."""
         fixed = self.fixed
-        check = fixed.check_yes if useful else fixed.check_no
+        thought: Ids = []
+        if self.form.thoughts and added:
+            thought = fixed.think_opens + self.found + _joined(added) + fixed.think_closes
+        elif self.form.thoughts:
+            thought = fixed.think_nothing
+        check = fixed.check_yes if added or slipped else fixed.check_no
         following = fixed.next_end if done else fixed.next_continue
-        return check + fixed.update_opens + memory + fixed.update_closes + following
+        return thought + check + fixed.update_opens + memory + fixed.update_closes + following
 
     def _with_stray(self, story: Story, entries: list[Ids], rng: np.random.Generator) -> list[Ids]:
         """The entries, at times with one of another key among them. Of variables there is none."""
-        if rng.random() < STRAY_ENTRY and story.shape.name != "vt":
+        if rng.random() < STRAY_ENTRY and story.shape.base != "vt":
             stray = self.stories.any_needle(rng).entry
             entries.insert(int(rng.integers(len(entries) + 1)), stray)
         return entries
@@ -267,13 +356,13 @@ def _joined(entries: Sequence[Ids]) -> Ids:
 
 
 def _known_and_new(
-    story: Story, blank: float, rng: np.random.Generator
+    story: Story, odds: Odds, rng: np.random.Generator
 ) -> tuple[list[int], list[int]]:
     """Which facts the memory holds already, and which the section adds: neighbours in the order
     of the text, but any of them where several keys are asked for."""
     total = len(story.facts)
-    old, new = _old_and_new(total, rng)
-    if blank and rng.random() < blank:
+    old, new = _old_and_new(total, odds.one_new, rng)
+    if odds.blank and rng.random() < odds.blank:
         old = new = 0
     if story.shape.queries > 1:
         chosen = [int(i) for i in rng.permutation(total)[: old + new]]
@@ -283,10 +372,10 @@ def _known_and_new(
     return chosen[:old], chosen[old:]
 
 
-def _old_and_new(total: int, rng: np.random.Generator) -> tuple[int, int]:
+def _old_and_new(total: int, one_new: float, rng: np.random.Generator) -> tuple[int, int]:
     """How many facts the memory holds already, and how many the section adds."""
     old = int(rng.integers(0, total + 1))
     left = total - old
     if left == 0 or rng.random() < NOTHING_NEW:
         return old, 0
-    return old, 1 if rng.random() < ONE_NEW else int(rng.integers(1, left + 1))
+    return old, 1 if rng.random() < one_new else int(rng.integers(1, left + 1))

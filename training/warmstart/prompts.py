@@ -59,6 +59,11 @@ class FixedTexts(Generic[T]):
     next_continue: T
     next_end: T
     boxed: T
+    paper_opens: T
+    paper_closes: T
+    think_opens: T
+    think_closes: T
+    think_nothing: T
 
     def map(self, change: Callable[[T], U]) -> FixedTexts[U]:
         """The same of what `change` makes of each."""
@@ -89,6 +94,7 @@ def _fixed_texts() -> FixedTexts[str]:
     what_are, _ = between_slots(niah.QUESTION[False].replace("{kind}", "numbers"))
     find, in_text = between_slots(vt.ASK)
     gated_opens, gated_to_memory, gated_to_section, gated_closes = between_slots(gru_mem.UPDATE)
+    paper_opens, _, paper_closes = between_slots(gru_mem.ANSWER)
     return FixedTexts(
         memory_opens=memory_opens,
         answer_opens=answer_opens,
@@ -122,7 +128,14 @@ def _fixed_texts() -> FixedTexts[str]:
         next_continue="<next>continue</next>",
         next_end="<next>end</next>",
         boxed="\\boxed{",
+        paper_opens=paper_opens,
+        paper_closes=paper_closes,
+        think_opens="<think>",
+        think_closes="</think>",
+        think_nothing="<think>Nothing new.</think>",
     )
 
 
 FIXED_TEXTS = _fixed_texts()
+FIRST_TEXTS = FIXED_TEXTS.all[: FIXED_TEXTS.all.index(FIXED_TEXTS.paper_opens)]
+"""Those that the first tokenizer, of needles and variables, has."""

@@ -1,18 +1,27 @@
-"""The warm start's recipe: one data file holds all that decides the weights."""
+"""The warm start's recipe: one data file holds all that decides the weights.
+
+Its stages are a curriculum. A stage lasts `steps` steps; one with `until` ends sooner, at the
+first evaluation at which that share of its own held-out turns is written exactly, on the average of
+its kinds of turns and tasks. Which stage a step belongs to follows from the curve (`stage_starts`),
+so a run that was killed goes on as an unbroken one.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict
 
 from core.errors import UsageError
 from core.names import checked
-from training.warmstart.demonstrations import Odds
+from training.warmstart.demonstrations import Form
 from training.warmstart.mimetic import PocketShape
+from training.warmstart.pocket_tokenizer import Vocabulary
+from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
 
 
@@ -34,7 +43,8 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stretch of the curriculum; `near`, `blank` and `slips` as in `Odds`."""
+    """A stretch of the curriculum; `near`, `blank`, `slips` and `one_new` as in `Odds`, `until` as
+    above."""
 
     steps: int
     buckets: tuple[Bucket, ...]
@@ -42,10 +52,15 @@ class Stage:
     near: float
     blank: float = 0.0
     slips: float = 0.0
+    one_new: float = 0.85
+    until: float | None = None
 
     @property
     def odds(self) -> Odds:
-        return Odds(self.near, self.blank, self.slips)
+        return Odds(self.near, self.blank, self.slips, self.one_new)
+
+
+DEFAULT_FORM = Form()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +69,8 @@ class WarmstartRecipe:
 
     `layers_rate`: factor on the learning rate of all but the embeddings. At the full rate
     AdamW's first hundred steps, equally large in every weight, undo what the mimetic start
-    wrote but the loss does not yet use.
+    wrote but the loss does not yet use. `model`: where `init` is a checkpoint, its folder; shape
+    and vocabulary must be those of the recipe.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -62,7 +78,7 @@ class WarmstartRecipe:
     name: str
     seed: int
     shape: PocketShape
-    init: Literal["mimetic", "random"]
+    init: Literal["mimetic", "random", "checkpoint"]
     stages: tuple[Stage, ...]
     learning_rate: float
     batch_tokens: int
@@ -76,28 +92,106 @@ class WarmstartRecipe:
     eval_every: int = 100
     eval_samples: int = 24
     save_every: int = 200
+    vocabulary: Vocabulary = "needles"
+    form: Form = DEFAULT_FORM
+    model: str | None = None
 
     @property
-    def steps(self) -> int:
+    def most_steps(self) -> int:
+        """The steps of a run in which no stage ends early."""
         return sum(stage.steps for stage in self.stages)
 
-    def stage_at(self, step: int) -> Stage:
-        """The stage that step (from 0) belongs to."""
+    def __post_init__(self) -> None:
+        if (self.init == "checkpoint") != (self.model is not None):
+            raise UsageError(
+                f"recipe {self.name}: init is {self.init} and model is {self.model}; expected a "
+                'folder (or --model) where init is "checkpoint", and none elsewhere'
+            )
+        if not self.stages or self.stages[-1].until is not None:
+            raise UsageError(
+                f"recipe {self.name}: the last stage has a fixed number of steps, at whose end the "
+                "rate is zero; got until (or no stage at all)"
+            )
+        if self.decay_steps > self.stages[-1].steps:
+            raise UsageError(
+                f"recipe {self.name}: decay_steps {self.decay_steps}, expected at most the "
+                f"{self.stages[-1].steps} steps of the last stage"
+            )
         for stage in self.stages:
-            if step < stage.steps:
-                return stage
-            step -= stage.steps
-        return self.stages[-1]
+            shortest = min(task.least_tokens for task in stage.tasks)
+            if any(bucket.tokens < shortest for bucket in stage.buckets):
+                raise UsageError(
+                    f"recipe {self.name}: a bucket is shorter than the least_tokens of all tasks "
+                    f"of its stage ({shortest})"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A run's way through its stages so far: `starts[i]`, the first step (from 0) of stage i."""
+
+    recipe: WarmstartRecipe
+    starts: tuple[int, ...] = (0,)
+
+    def number_at(self, step: int) -> int:
+        """The stage's number for a step from 0, those that end by their length included."""
+        return sum(start <= step for start in self._until(step).starts) - 1
+
+    def stage_at(self, step: int) -> Stage:
+        """The stage that a step (from 0) belongs to."""
+        return self.recipe.stages[self.number_at(step)]
+
+    def after(self, step: int, exact: Mapping[str, float]) -> Course:
+        """The course after an evaluation at which `step` steps are done. `exact`: shares of the
+        stage's own held-out turns."""
+        now = self._until(step - 1)
+        stage = self.recipe.stages[len(now.starts) - 1]
+        shares = [share for share in exact.values() if share == share]
+        if stage.until is None or not shares or sum(shares) / len(shares) < stage.until:
+            return now
+        return Course(self.recipe, (*now.starts, step))
+
+    def ends(self, step: int) -> int | None:
+        """How many steps the run has in all, once its last stage has begun."""
+        now = self._until(step)
+        last = len(now.starts) == len(self.recipe.stages)
+        return now.starts[-1] + self.recipe.stages[-1].steps if last else None
 
     def rate_at(self, step: int) -> float:
         """Learning rate: linear warm-up, constant, linear decay to zero at the end."""
-        rise = (step + 1) / self.warmup_steps if self.warmup_steps else 1.0
-        fall = (self.steps - step) / self.decay_steps if self.decay_steps else 1.0
-        return self.learning_rate * min(1.0, rise, fall)
+        recipe, end = self.recipe, self.ends(step)
+        rise = (step + 1) / recipe.warmup_steps if recipe.warmup_steps else 1.0
+        fall = 1.0
+        if end is not None and recipe.decay_steps:
+            fall = (end - step) / recipe.decay_steps
+        return recipe.learning_rate * min(1.0, rise, fall)
+
+    def _until(self, step: int) -> Course:
+        """With the stages that have begun by their predecessors' length until `step`."""
+        starts = list(self.starts)
+        while len(starts) < len(self.recipe.stages):
+            following = starts[-1] + self.recipe.stages[len(starts) - 1].steps
+            if following > step:
+                break
+            starts.append(following)
+        return Course(self.recipe, tuple(starts))
 
 
-def load_recipe(path: Path) -> WarmstartRecipe:
-    """Read a recipe file (JSON).
+HERE = "stage "
+"""What the names of a stage's own held-out turns begin with in the curve."""
+
+
+def course_of(recipe: WarmstartRecipe, curve: Iterable[Mapping[str, Any]]) -> Course:
+    """The course that a curve's rows tell."""
+    course = Course(recipe)
+    for row in curve:
+        exact = {name: value for name, value in row.items() if name.startswith(HERE)}
+        course = course.after(int(row["step"]), exact)
+    return course
+
+
+def load_recipe(path: Path, *, model: str | None = None) -> WarmstartRecipe:
+    """Read a recipe file (JSON). `model`: in place of the file's.
 
     Raises:
         UsageError: it cannot be read, or is no recipe; names the field.
@@ -108,7 +202,7 @@ def load_recipe(path: Path) -> WarmstartRecipe:
         raise UsageError(f"{path} cannot be read as a recipe: {error}") from error
     if not isinstance(data, dict):
         raise UsageError(f"{path}: got {type(data).__name__}, expected an object")
-    return checked(WarmstartRecipe, data, str(path))
+    return checked(WarmstartRecipe, data if model is None else {**data, "model": model}, str(path))
 
 
 def recipe_json(recipe: WarmstartRecipe) -> str:

@@ -6,12 +6,17 @@ RULER's niah and variable tracking (`tasks/ruler/`), whose sentences these are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from string import ascii_uppercase
 from typing import Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from core.names import base_of
+from tasks.fiction.names import KINDS
+from tasks.fiction.prose import outlines
+from tasks.fiction.world import BITS, world_of
 from tasks.haystack.lines import NOISE
 from tasks.ruler.needles import LEAST_NUMBER, NUMBERS, needle_text
 from tasks.ruler.vt import Chain
@@ -29,20 +34,33 @@ SAME_FIRST_WORD = 0.5
 VT_HOPS = 4
 VT_LETTERS = 5
 VT_VALUES = (10_000, 99_999)
+PROSE_WORLD, PROSE_DOCUMENTS = (1 << 32) - 1, 600
+"""Where the sentences of prose are from."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskShape:
     """A task's numbers, and how often it is drawn; `direct` is the factor on its share of
-    full-context turns."""
+    full-context turns.
+
+    `name`: the task's, with settings where it has some (`vt@hops=2`). `hops`: copies of a chain
+    of variables, or documents of a question. `least_tokens`: shorter buckets are not for it.
+    """
 
     name: str
-    haystack: Literal["noise", "needle"]
+    haystack: Literal["noise", "needle", "prose", "documents", "words"]
     keys: int = 1
     values: int = 1
     queries: int = 1
     weight: float = 1.0
     direct: float = 1.0
+    hops: int = VT_HOPS
+    least_tokens: int = 0
+
+    @property
+    def base(self) -> str:
+        """The task without its settings."""
+        return base_of(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +88,7 @@ class Story:
     @property
     def countable(self) -> bool:
         """Whether the question says how many facts there are."""
-        return self.shape.values == 1 and self.shape.name != "vt"
+        return self.shape.values == 1 and self.shape.base != "vt"
 
 
 class StoryTeller:
@@ -89,8 +107,8 @@ class StoryTeller:
         self.stop, self.stop_line = ids(stop), ids(stop + "\n")
         self.comma, self.comma_and = ids(","), ids(", and")
         self.noise, self.spaced_noise = ids(NOISE + "\n"), ids(f" {NOISE}\n")
-        self.var = ids(" VAR")
-        self.unspaced = {ids(f" {word}")[0]: ids(word)[0] for word in ("The", "VA")}
+        self.var, self.spaced_one = ids(" VAR"), ids(" One")
+        self.unspaced = {ids(f" {word}")[0]: ids(word)[0] for word in ("The", "VA", "One")}
         """A line's first token where a space stands before it -> without the space."""
         self._heads = [ids(f" {value:03d}")[0] for value in range(1000)]
         self._threes = [ids(f"{value:03d}")[0] for value in range(1000)]
@@ -98,18 +116,18 @@ class StoryTeller:
 
     def tell(self, shape: TaskShape, rng: np.random.Generator) -> Story:
         """A story of the task."""
-        return self._variables(shape, rng) if shape.name == "vt" else self._niah(shape, rng)
+        return self._variables(shape, rng) if shape.base == "vt" else self._niah(shape, rng)
 
     def hay(self, story: Story, near: float, rng: np.random.Generator) -> Ids:
         """One line of haystack. A needle line shares a word with a key asked for with
         probability `near`: such neighbours are rare by chance and decide the hard cases. Where a
         task hides more keys than it asks for, some lines of noise are needles of others."""
         shape = story.shape
-        if shape.name == "vt":
+        if shape.base == "vt":
             return self.spaced_noise
         others = STRAY_NEEDLES * (shape.keys - shape.queries)
-        if shape.haystack == "noise" and (not others or rng.random() >= others):
-            return self.noise
+        if shape.haystack != "needle" and (not others or rng.random() >= others):
+            return self.noise if shape.haystack == "noise" else self._sentence(rng)
         key = self._key(rng)
         if story.keys and rng.random() < near:
             other = story.keys[int(rng.integers(len(story.keys)))]
@@ -117,7 +135,7 @@ class StoryTeller:
             key = (other[0], key[1]) if same_first else (key[0], other[1])
             if key in story.keys:
                 key = self._key(rng)
-        return self._needle(self._key_ids(key), rng).line
+        return self._needle(self._key_ids(key), rng, prose=shape.haystack == "prose").line
 
     def any_needle(self, rng: np.random.Generator) -> Fact:
         """A needle of any key."""
@@ -126,6 +144,20 @@ class StoryTeller:
     def without_newline(self, text: Ids) -> Ids:
         """A text of needle lines without the newline at its end, if one is there."""
         return text[:-1] + self.stop if text[-1:] == self.stop_line else text
+
+    def _sentence(self, rng: np.random.Generator) -> Ids:
+        """A sentence of prose behind another."""
+        return self.prose[int(rng.integers(len(self.prose)))]
+
+    @cached_property
+    def prose(self) -> list[Ids]:
+        """Sentences that tell nothing that is asked for, and begin with words of whose first
+        token there is one without a space."""
+        codes = np.random.default_rng(0).integers(0, len(KINDS) << BITS, PROSE_DOCUMENTS)
+        stories = outlines(world_of(PROSE_WORLD), codes).render()
+        told = [part for story in stories for part in story.split("\n", 1)[1].split(". ")]
+        sentences = [self.ids(f" {part.removesuffix('.')}.") for part in told]
+        return [ids for ids in sentences if ids[0] in self.unspaced]
 
     def _key(self, rng: np.random.Generator) -> Key:
         return int(rng.integers(len(self.adjectives))), int(rng.integers(len(self.nouns)))
@@ -139,10 +171,13 @@ class StoryTeller:
         head, rest = divmod(number, 10_000)
         return [self._heads[head], self._threes[rest // 10], self._ones[rest % 10]]
 
-    def _needle(self, key: Ids, rng: np.random.Generator) -> Fact:
+    def _needle(self, key: Ids, rng: np.random.Generator, prose: bool = False) -> Fact:
+        """A needle on a line of its own, or among the sentences of prose."""
         tail = key + self.is_ + self._value(rng)
         start = len(self.needle_opens)
         line = self.needle_opens + tail + self.stop_line
+        if prose:
+            line = self.spaced_one + self.needle_opens[1:] + tail + self.stop
         return Fact(line, tail + self.stop, start, start + len(tail))
 
     def _niah(self, shape: TaskShape, rng: np.random.Generator) -> Story:
@@ -150,7 +185,7 @@ class StoryTeller:
         keys = [self._key(rng) for _ in range(shape.queries)]
         parts = [self._key_ids(key) for key in keys]
         drawn = [
-            (asked, self._needle(part, rng))
+            (asked, self._needle(part, rng, prose=shape.haystack == "prose"))
             for asked, part in enumerate(parts)
             for _ in range(shape.values)
         ]
@@ -169,7 +204,7 @@ class StoryTeller:
     def _variables(self, shape: TaskShape, rng: np.random.Generator) -> Story:
         """One chain of variables, in MemAgent's form: all lines start with a space."""
         letters = np.array(list(ascii_uppercase))
-        names = tuple("".join(rng.choice(letters, VT_LETTERS)) for _ in range(VT_HOPS + 1))
+        names = tuple("".join(rng.choice(letters, VT_LETTERS)) for _ in range(shape.hops + 1))
         value = str(int(rng.integers(*VT_VALUES)))
         facts = []
         for name, line in zip(names, Chain(value, names).lines, strict=True):

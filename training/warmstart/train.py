@@ -6,7 +6,6 @@ run goes on from its last saved state and ends with the same weights on the same
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +15,10 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from core.errors import UsageError
+from core.files import read_jsonl
 from training.state import (
     OnStep,
     append_line,
@@ -33,21 +34,24 @@ from training.warmstart.batches import (
     collate,
     exact_matches,
     reply_logits,
+    shares,
     training_batch,
+    write,
 )
-from training.warmstart.demonstrations import DemonstrationWriter, Odds
+from training.warmstart.demonstrations import Demonstration, DemonstrationWriter, Kind
 from training.warmstart.mimetic import mimetic_model, pocket_config, random_model
 from training.warmstart.pocket_tokenizer import IM_END, IM_START, PAD, save_pocket_tokenizer
-from training.warmstart.recipe import WarmstartRecipe, recipe_json
+from training.warmstart.recipe import HERE, Course, WarmstartRecipe, course_of, recipe_json
+from training.warmstart.scenes.scene import Odds
 
 Metrics = Mapping[str, float]
 
 CURVE_FILE = "curve.jsonl"
 
-MEMORY_TOKENS, GATED_TOKENS, ANSWER_TOKENS = 608, 640, 112
-"""Of a held-out turn with its reply: a chunk of 512, what stands around it, and a memory."""
 WINDOW_LEFT = 64
 HELD_OUT_NEAR = 0.01
+RARE = 0.02
+"""A kind of turns with less than this share of a bucket's most frequent one decides no stage."""
 
 
 @dataclass(slots=True)
@@ -56,6 +60,7 @@ class _Run:
 
     model: Qwen2ForCausalLM
     optimizer: torch.optim.AdamW
+    course: Course
     step: int = 0
 
 
@@ -78,39 +83,92 @@ def train_warmstart(
     """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     claim(out, recipe_json(recipe), resume)
-    save_pocket_tokenizer(out, window_tokens=recipe.shape.window_tokens)
+    save_pocket_tokenizer(
+        out, window_tokens=recipe.shape.window_tokens, vocabulary=recipe.vocabulary
+    )
     tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
     bos, eos, pad = (_token_id(tokenizer, text) for text in (IM_START, IM_END, PAD))
     config = pocket_config(recipe.shape, tokenizer.get_vocab_size(), bos, eos, pad)
-    writer = DemonstrationWriter(tokenizer)
-    if recipe.init == "mimetic":
-        model = mimetic_model(config, recipe.seed, writer.landmarks).to(where)
-    else:
-        model = random_model(config, recipe.seed).to(where)
-    run = _Run(model, _optimizer(model, recipe))
+    writer = DemonstrationWriter(tokenizer, recipe.form)
+    model = _first_model(recipe, config, writer).to(where)
+    run = _Run(model, _optimizer(model, recipe), Course(recipe))
     run.step = load_state(out, run.model, run.optimizer)
     drop_lines_after(out / CURVE_FILE, run.step)
-    held_out = held_out_batches(writer, recipe, pad)
-    started, seen = time.monotonic(), 0
+    if run.step:
+        run.course = course_of(recipe, (row for _, row in read_jsonl(out / CURVE_FILE)))
+    _train(run, _Turns(writer, recipe, pad), out, on_step)
+    save_checkpoint(run.model, out)
+    return out
+
+
+def _first_model(
+    recipe: WarmstartRecipe, config: Qwen2Config, writer: DemonstrationWriter
+) -> Qwen2ForCausalLM:
+    """The weights that training starts from, float32."""
+    if recipe.init == "mimetic":
+        return mimetic_model(config, recipe.seed, writer.landmarks)
+    if recipe.model is None:
+        return random_model(config, recipe.seed)
+    model = Qwen2ForCausalLM.from_pretrained(recipe.model, dtype=torch.float32)
+    fields = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
+    found, expected = ([getattr(one, name) for name in fields] for one in (model.config, config))
+    if found != expected:
+        raise UsageError(
+            f"{recipe.model}: {', '.join(fields)} are {found}, expected {expected}, those of the "
+            "recipe's shape and vocabulary"
+        )
+    return model
+
+
+def _train(run: _Run, turns: _Turns, out: Path, on_step: OnStep | None) -> None:
+    """All steps that are left."""
+    recipe, where = turns.recipe, run.model.device
+    started, seen, padding = time.monotonic(), 0, 0
     losses: list[float] = []
-    while run.step < recipe.steps:
-        batch = _to(training_batch(writer, recipe, run.step, pad), where)
-        losses.append(_train_step(run, recipe, batch))
+    while run.step != run.course.ends(run.step):
+        batch = turns.training(run)
+        losses.append(_train_step(run, _to(batch, where)))
         seen += batch.ids_BT.numel()
+        padding += int((batch.ids_BT == turns.pad).sum())
         run.step += 1
-        last = run.step == recipe.steps
+        last = run.step == run.course.ends(run.step)
         if run.step % recipe.eval_every == 0 or last:
-            metrics = {"loss": float(np.mean(losses)), "rate": recipe.rate_at(run.step - 1)}
+            number = run.course.number_at(run.step - 1)
+            metrics = {"loss": float(np.mean(losses)), "stage": number}
+            metrics["rate"] = run.course.rate_at(run.step - 1)
             metrics["tokens_per_s"] = round(seen / (time.monotonic() - started))
-            metrics |= evaluate(run.model, held_out, where)
+            metrics["padding"] = round(padding / seen, 4)
+            metrics |= evaluate(run.model, turns.held_out, where)
+            here = evaluate(run.model, turns.held_out_of(number), where)
+            run.course = run.course.after(run.step, here)
+            metrics |= here
             append_line(out / CURVE_FILE, {"step": run.step, **metrics})
             losses.clear()
             if on_step is not None:
                 on_step(run.step, metrics)
         if run.step % recipe.save_every == 0 or last:
             save_state(out, run.model, run.optimizer, run.step)
-    save_checkpoint(run.model, out)
-    return out
+
+
+class _Turns:
+    """What a run is trained and measured on."""
+
+    def __init__(self, writer: DemonstrationWriter, recipe: WarmstartRecipe, pad: int) -> None:
+        self.writer, self.recipe, self.pad = writer, recipe, pad
+        self.held_out = held_out_batches(writer, recipe, pad)
+        self._of_stage: dict[int, Mapping[str, Batch]] = {}
+
+    def training(self, run: _Run) -> Batch:
+        stage = run.course.stage_at(run.step)
+        return training_batch(self.writer, self.recipe, stage, run.step, self.pad)
+
+    def held_out_of(self, number: int) -> Mapping[str, Batch]:
+        """The turns that decide when stage `number` ends; none if its length does."""
+        if number not in self._of_stage:
+            some = self.recipe.stages[number].until is not None
+            made = stage_batches(self.writer, self.recipe, number, self.pad) if some else {}
+            self._of_stage = {number: made}
+        return self._of_stage[number]
 
 
 def held_out_batches(
@@ -119,45 +177,78 @@ def held_out_batches(
     """Demonstrations never trained on, by name `kind/task`: turns of the last stage's tasks, with
     chunks of full size and contexts near the window."""
     batches: dict[str, Batch] = {}
-    count, window = recipe.eval_samples, recipe.shape.window_tokens - WINDOW_LEFT
+    count, window, form = recipe.eval_samples, recipe.shape.window_tokens - WINDOW_LEFT, recipe.form
+    memory_tokens = form.chunk_tokens + form.memory_room
+    gated_tokens = form.chunk_tokens + form.gated_room
+    odds = Odds(near=HELD_OUT_NEAR)
     for index, shape in enumerate(recipe.stages[-1].tasks):
         rng = np.random.default_rng([recipe.seed, HELD_OUT_STREAM, index])
-        odds = Odds(near=HELD_OUT_NEAR)
-        turns = [writer.memory_turn(shape, MEMORY_TOKENS, odds, rng) for _ in range(count * 2)]
-        gated = [
-            writer.memory_turn(shape, GATED_TOKENS, odds, rng, gates=True) for _ in range(count)
-        ]
-        answers = [writer.answer_turn(shape, rng) for _ in range(count)]
-        direct = [writer.full_context(shape, window, HELD_OUT_NEAR, rng) for _ in range(count // 2)]
+
+        def turns(kind: Kind, count: int, tokens: int) -> list[Demonstration]:
+            return [write(writer, kind, shape, tokens, odds, rng) for _ in range(count)]  # noqa: B023
+
+        memory = turns("memory", count * 2, memory_tokens)
+        gated = turns("gru_memory", count, gated_tokens)
+        answers = turns("answer", count, form.answer_room)
+        direct = turns("full_context", count // 2, window)
         for kind, shown, tokens in (
-            ("keep", [turn for turn in turns if not turn.added], MEMORY_TOKENS),
-            ("update", [turn for turn in turns if turn.added], MEMORY_TOKENS),
-            ("gru_memory", gated, GATED_TOKENS),
-            ("answer", answers, ANSWER_TOKENS),
+            ("keep", [turn for turn in memory if not turn.added], memory_tokens),
+            ("update", [turn for turn in memory if turn.added], memory_tokens),
+            ("gru_memory", gated, gated_tokens),
+            ("answer", answers, form.answer_room),
             ("full_context", direct, window),
         ):
             batches[f"{kind}/{shape.name}"] = collate(shown, tokens, pad)
     return batches
 
 
+def stage_batches(
+    writer: DemonstrationWriter, recipe: WarmstartRecipe, number: int, pad: int
+) -> Mapping[str, Batch]:
+    """Demonstrations never trained on, of the kinds, tasks and sizes of a stage: for each kind and
+    task the longest bucket that has it."""
+    stage, batches = recipe.stages[number], dict[str, Batch]()
+    for index, shape in enumerate(stage.tasks):
+        rng = np.random.default_rng([recipe.seed, HELD_OUT_STREAM, number, index])
+        longest: dict[Kind, int] = {}
+        for bucket in sorted(stage.buckets, key=lambda bucket: bucket.tokens):
+            if bucket.tokens >= shape.least_tokens:
+                kinds = shares(bucket, shape)
+                most = max(kinds.values())
+                usual = [kind for kind, share in kinds.items() if share > RARE * most]
+                longest |= dict.fromkeys(usual, bucket.tokens)
+        for kind, tokens in longest.items():
+            shown = [
+                write(writer, kind, shape, tokens, stage.odds, rng)
+                for _ in range(recipe.eval_samples)
+            ]
+            name = f"{HERE}{number} {kind}/{shape.name}"
+            batches[name] = collate(shown, tokens, pad)
+    return batches
+
+
 def evaluate(
     model: Qwen2ForCausalLM, held_out: Mapping[str, Batch], where: torch.device
 ) -> dict[str, float]:
-    """Share of held-out turns whose greedy reply is exactly right, by name."""
+    """Share of held-out turns whose greedy reply is exactly right, by name; those without any
+    turn are left out."""
     model.eval()
     scores: dict[str, float] = {}
     for name, batch in held_out.items():
+        if not len(batch.ids_BT):
+            continue
         with torch.autocast(where.type, torch.bfloat16):
             right = exact_matches(model, _to(batch, where))
-        scores[name] = round(float(np.mean(right)), 4) if right else math.nan
+        scores[name] = round(float(np.mean(right)), 4)
     model.train()
     return scores
 
 
-def _train_step(run: _Run, recipe: WarmstartRecipe, batch: Batch) -> float:
+def _train_step(run: _Run, batch: Batch) -> float:
     """One update; returns the mean loss over reply tokens, in nats."""
+    recipe = run.course.recipe
     for group in run.optimizer.param_groups:
-        group["lr"] = recipe.rate_at(run.step) * group["scale"]
+        group["lr"] = run.course.rate_at(run.step) * group["scale"]
     with torch.autocast(batch.ids_BT.device.type, torch.bfloat16):
         logits = reply_logits(run.model, batch)
     loss = nn.functional.cross_entropy(logits.float(), batch.targets_N)

@@ -1,0 +1,91 @@
+"""When a curriculum's stages begin and end."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from core.errors import UsageError
+from tests.training.test_batches import SINGLE, small_recipe
+from training.warmstart.recipe import HERE, Bucket, Course, Stage, WarmstartRecipe, course_of
+from training.warmstart.stories import TaskShape
+from training.warmstart.train import train_warmstart
+
+BUCKETS = (Bucket(160, 1.0, answer=1.0),)
+
+
+def staged(until: float | None) -> WarmstartRecipe:
+    first = Stage(6, BUCKETS, (SINGLE,), near=0.0, until=until)
+    last = Stage(4, BUCKETS, (SINGLE,), near=0.1)
+    return replace(small_recipe(), stages=(first, last), decay_steps=2)
+
+
+def row(step: int, share: float) -> dict[str, float]:
+    return {"step": step, f"{HERE}0 memory/niah_single_1": share, "memory/niah_single_1": 1.0}
+
+
+def test_a_stage_ends_when_its_turns_are_exact_or_at_its_length() -> None:
+    recipe = staged(until=0.5)
+    slow = course_of(recipe, [row(2, 0.1), row(4, 0.4)])
+    assert [slow.number_at(step) for step in range(10)] == [0] * 6 + [1] * 4
+    assert slow.ends(9) == 10
+    quick = course_of(recipe, [row(2, 0.1), row(4, 0.6), row(6, 0.9)])
+    assert [quick.number_at(step) for step in range(8)] == [0] * 4 + [1] * 4
+    assert quick.ends(4) == 8
+
+
+def test_the_rate_falls_at_the_end_of_the_last_stage_alone() -> None:
+    recipe = staged(until=0.5)
+    rates = [Course(recipe, (0, 4)).rate_at(step) for step in range(8)]
+    assert rates[1:6] == [recipe.learning_rate] * 5
+    assert rates[6:] == [recipe.learning_rate, recipe.learning_rate / 2]
+    assert Course(recipe).ends(3) is None
+
+
+def test_a_killed_run_of_a_curriculum_ends_with_the_unbroken_runs_weights(tmp_path: Path) -> None:
+    recipe = staged(until=0.0)  # any share will do: the first evaluation ends the stage
+
+    class Killed(Exception):
+        pass
+
+    def kill(step: int, metrics: object) -> None:
+        if step == 4:
+            raise Killed
+
+    whole = train_warmstart(recipe, tmp_path / "whole", device="cpu")
+    with pytest.raises(Killed):
+        train_warmstart(recipe, tmp_path / "broken", device="cpu", on_step=kill)
+    broken = train_warmstart(recipe, tmp_path / "broken", device="cpu")
+    one, two = (load_file(folder / "model.safetensors") for folder in (whole, broken))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    for folder in (whole, broken):
+        lines = [json.loads(line) for line in (folder / "curve.jsonl").read_text().splitlines()]
+        assert [(line["step"], line["stage"]) for line in lines] == [(2, 0), (4, 1), (6, 1)]
+        assert all(0 <= line["padding"] < 1 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stages": (Stage(4, BUCKETS, (SINGLE,), 0.0, until=0.9),)}, "the last stage"),
+        ({"decay_steps": 5}, "decay_steps 5, expected at most the 4 steps"),
+        (
+            {
+                "stages": (
+                    Stage(
+                        4, BUCKETS, (TaskShape("fiction_2hop", "documents", least_tokens=288),), 0.0
+                    ),
+                )
+            },
+            "shorter than the least_tokens",
+        ),
+    ],
+)
+def test_a_curriculum_that_cannot_be_gone_through_is_refused(
+    change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        replace(small_recipe(), **change)  # type: ignore[arg-type]

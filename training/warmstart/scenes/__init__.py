@@ -1,0 +1,1 @@
+"""What the turns of the richer tasks show: tasks/fiction, cwe and fwe."""
