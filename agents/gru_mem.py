@@ -84,8 +84,12 @@ class Gates:
     done: bool
 
 
+_TEXT = r"(?:(?!</?(?:think|check|update|next)>).)*"
+"""Anything but a tag: what stands between tags holds no other."""
 REPLY = re.compile(
-    r"\s*<check>\s*(yes|no)\s*</check>\s*<update>(.*?)</update>\s*<next>\s*(continue|end)\s*</next>\s*",
+    r"\s*<check>\s*(yes|no)\s*</check>\s*"
+    rf"<update>({_TEXT})</update>\s*"
+    r"<next>\s*(continue|end)\s*</next>\s*",
     re.DOTALL | re.IGNORECASE,
 )
 
@@ -93,7 +97,8 @@ REPLY = re.compile(
 def parse_gates(reply: str) -> Gates | None:
     """The gates of a memory turn's reply, None where it breaks the format.
 
-    What stands before the last `</think>` is thought and not looked at.
+    What stands before the last `</think>` is thought and not looked at. A tag inside another breaks
+    the format: such a memory would read as a reply of its own in the next prompt.
     """
     found = REPLY.fullmatch(after_think(reply))
     if found is None:
@@ -106,7 +111,6 @@ def _part(tag: str, inside: str) -> str:
     return rf"\s*<{tag}>{inside}</{tag}>\s*"
 
 
-_TEXT = r"(?:(?!</?(?:think|check|update|next)>).)*"
 WHOLE_REPLY = re.compile(
     _part("think", _TEXT)
     + _part("check", r"\s*(?:yes|no)\s*")

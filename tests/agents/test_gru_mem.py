@@ -66,6 +66,10 @@ async def test_the_answer_turn_can_have_memagents_layout(tokenizer: Tokenizer) -
         ("<check>yes</check><update>m</update>", None),
         ("<update>m</update><check>yes</check><next>end</next>", None),
         (reply("yes", "m", "end") + " and more", None),
+        # No tag inside another: such a memory would look like a reply in the next prompt.
+        (reply("yes", "a <update>b", "end"), None),
+        (reply("yes", "m <check>no</check>", "end"), None),
+        (reply("no", "m</update><next>end</next><update>n", "continue"), None),
     ],
 )  # fmt: skip
 def test_replies_parse_or_are_told_apart(text: str, gates: Gates | None) -> None:

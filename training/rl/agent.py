@@ -15,6 +15,7 @@ from core.tokens import Tokenizer
 from core.types import Json, Method
 from serving.placement import FIXED
 from tasks.registry import find_task
+from training.rl.notes import check_notes
 from training.rl.recipe import RlRecipe, TaskShare, recipe_json
 from training.rl.rewards import outcome_of
 
@@ -73,6 +74,9 @@ def check_names(recipe: RlRecipe) -> None:
         )
     for share in (*recipe.tasks, *recipe.validation.tasks):
         find_task(share.name)
+    if recipe.episodes is not None:
+        for share in recipe.tasks:
+            check_notes(share.name)
 
 
 def run_record(recipe: RlRecipe) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -31,7 +31,9 @@ from training.rl.rewards import (
 @dataclass(frozen=True, slots=True)
 class Group:
     """The judged rollouts of one question, [G] each. `rewards` are what advantages come from,
-    `outcomes` the verifier's part of them; `gates` is empty but for GRU-Mem."""
+    `outcomes` the verifier's part of them, `parts` all their parts by name; `gates` is empty but
+    for GRU-Mem. `informative`: there is something to learn from. `rewarded_apart`: so there is from
+    the rewards of whole rollouts. `updates`: GRU-Mem's update rewards, a row a rollout."""
 
     sample: Sample
     trajectories: tuple[Trajectory, ...]
@@ -40,6 +42,9 @@ class Group:
     conversations: tuple[Conversation, ...]
     gates: tuple[GateRecord, ...]
     informative: bool
+    rewarded_apart: bool
+    parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    updates: tuple[tuple[float, ...], ...] = ()
 
 
 def judge(
@@ -50,10 +55,11 @@ def judge(
     outcomes = [outcome(sample, one) for one in trajectories]
     if recipe.gated:
         return _judge_gated(sample, trajectories, outcomes, recipe, tokenizer)
-    rewards_G = torch.tensor(outcomes) + _penalties(trajectories, recipe)
+    penalties_G = _penalties(trajectories, recipe)
+    rewards_G = torch.tensor(outcomes) + penalties_G
     advantages_G = trajectory_advantages(rewards_G, normalize_std=recipe.normalize_std)
     conversations = [
-        _conversation(turn, float(advantage))
+        conversation(turn, float(advantage))
         for one, advantage in zip(trajectories, advantages_G, strict=True)
         for turn in one.turns
     ]
@@ -65,6 +71,8 @@ def judge(
         conversations=tuple(conversations),
         gates=(),
         informative=informative(rewards_G),
+        rewarded_apart=informative(rewards_G),
+        parts=_parts(recipe, penalties_G, outcome=outcomes),
     )
 
 
@@ -80,7 +88,8 @@ def _judge_gated(
         gru_rewards(outcome, one, evidence, recipe.format)
         for outcome, one in zip(outcomes, trajectories, strict=True)
     ]
-    rewards_G = torch.tensor([one.trajectory for one in earned]) + _penalties(trajectories, recipe)
+    penalties_G = _penalties(trajectories, recipe)
+    rewards_G = torch.tensor([one.trajectory for one in earned]) + penalties_G
     longest = max(len(one.update) for one in earned)
     updates_GT = torch.zeros(len(earned), longest)
     reached_GT = torch.zeros(len(earned), longest, dtype=torch.bool)
@@ -96,9 +105,9 @@ def _judge_gated(
         memories = [turn for turn in end.turns if turn.tag == "memory"]
         answers = [turn for turn in end.turns if turn.tag != "memory"]
         conversations += [
-            _conversation(turn, float(memory_GT[row, at])) for at, turn in enumerate(memories)
+            conversation(turn, float(memory_GT[row, at])) for at, turn in enumerate(memories)
         ]
-        conversations += [_conversation(turn, float(answer_G[row])) for turn in answers]
+        conversations += [conversation(turn, float(answer_G[row])) for turn in answers]
     return Group(
         sample=sample,
         trajectories=tuple(trajectories),
@@ -107,7 +116,42 @@ def _judge_gated(
         conversations=tuple(conversations),
         gates=tuple(gate_record(one, evidence, recipe.format) for one in trajectories),
         informative=informative(rewards_G) or bool((turns_GT != 0).any()),
+        rewarded_apart=informative(rewards_G),
+        parts=_parts(
+            recipe,
+            penalties_G,
+            outcome=outcomes,
+            exit=[one.exit for one in earned],
+            format=[one.format for one in earned],
+        ),
+        updates=tuple(one.update for one in earned),
     )
+
+
+def said_again(groups: Sequence[Group], advantage: float) -> list[Group]:
+    """Of groups that teach nothing those in which every rollout earned all there is, each reply
+    with this advantage: to go on saying what is right. None where it is 0."""
+    if not advantage:
+        return []
+    return [
+        replace(
+            group,
+            conversations=tuple(
+                replace(one, advantages=(advantage,) * len(one.reply))
+                for one in group.conversations
+            ),
+        )
+        for group in groups
+        if not group.informative and min(group.outcomes) == 1.0
+    ]
+
+
+def _parts(
+    recipe: RlRecipe, penalties_G: torch.Tensor, **parts: Sequence[float]
+) -> dict[str, tuple[float, ...]]:
+    """What the rewards are the sum of."""
+    named = {name: tuple(values) for name, values in parts.items()}
+    return named if recipe.overlong is None else named | {"overlong": tuple(penalties_G.tolist())}
 
 
 def _penalties(trajectories: Sequence[Trajectory], recipe: RlRecipe) -> torch.Tensor:
@@ -119,7 +163,8 @@ def _penalties(trajectories: Sequence[Trajectory], recipe: RlRecipe) -> torch.Te
     return torch.tensor([overlong_penalty(tokens, limit, cache) for tokens in longest])
 
 
-def _conversation(turn: Turn, advantage: float) -> Conversation:
+def conversation(turn: Turn, advantage: float) -> Conversation:
+    """A turn to learn from, with one advantage for all of its reply."""
     if turn.prompt_ids is None or turn.reply_ids is None or turn.logprobs is None:
         raise ValueError("a turn without token ids and logprobs: not from a rollout engine")
     return Conversation(

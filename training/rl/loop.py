@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -21,23 +21,30 @@ from statistics import fmean
 import numpy as np
 
 from core.tokens import Tokenizer
-from core.types import Method, Sample, Sampling, Trajectory
+from core.types import GREEDY, Method, Sample, Sampling, Trajectory
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.scoring import Scorer, gathered, primary_metric, scored
 from tasks.task import Coordinates, Materials
 from training.rl.engines.engine import Job, RolloutEngine, run_freely, run_rollouts
-from training.rl.judge import Group, judge
+from training.rl.episodes import (
+    NotedTurn,
+    drawn_states,
+    note_metrics,
+    noted_turns,
+    played_states,
+)
+from training.rl.judge import Group, judge, said_again
 from training.rl.learner.protocol import RolloutLearner
 from training.rl.learner.states import Best, read_best, write_best
+from training.rl.metrics import Metrics, rollout_metrics, turn_metrics
 from training.rl.recipe import RlRecipe
+from training.rl.rollout_log import ROLLOUTS_FILE, logged
 from training.state import OnStep, append_line, drop_lines_after
 
 METRICS_FILE = "metrics.jsonl"
-TRAIN_STREAM, VALIDATION_STREAM = 2, 3
+TRAIN_STREAM, VALIDATION_STREAM, TURN_STREAM = 2, 3, 4
 """Apart from the warm start's streams (training/warmstart/batches.py)."""
-
-Metrics = dict[str, float]
 
 
 @dataclass(slots=True)
@@ -71,6 +78,7 @@ class Trainer:
         if self.writes:
             # Before the first saved step there is nothing to keep: step 0 is validated again.
             drop_lines_after(out / METRICS_FILE, step or -1)
+            drop_lines_after(out / ROLLOUTS_FILE, step)
         self.engine.load_weights(learner.weights())
         known = read_best(out)
         self.best.score = None if known is None else known.score
@@ -80,7 +88,7 @@ class Trainer:
             if self._is_best(metrics):
                 self._note_best(out, 0)
         while step < recipe.steps:
-            metrics = self.step(step)
+            metrics = self.step(step, out)
             step += 1
             last = step == recipe.steps
             if last or step % recipe.validation.every == 0:
@@ -115,25 +123,41 @@ class Trainer:
         if on_step is not None:
             on_step(step, metrics)
 
-    def step(self, step: int) -> Metrics:
-        """One step (from 0): its rollouts and its update."""
+    def step(self, step: int, out: Path | None = None) -> Metrics:
+        """One step (from 0): its rollouts, of which a few are written down in `out`, and its
+        update."""
         started = time.monotonic()
         groups, dropped = self._collect(step)
+        rollouts = [*groups, *dropped]
+        metrics = rollout_metrics(rollouts)
+        turns = noted_turns(rollouts, self.recipe, self.tokenizer)
+        metrics |= note_metrics(turns, "notes")
+        lines = list(logged(rollouts, step + 1, self.recipe.log_rollouts))
+        if self.recipe.episodes is not None:
+            more, alike = self._collect_turns(step, turns)
+            metrics |= turn_metrics([*more, *alike])
+            lines += logged([*more, *alike], step + 1, self.recipe.log_rollouts)
+            groups, dropped = [*groups, *more], [*dropped, *alike]
         seconds = time.monotonic() - started
-        metrics = rollout_metrics([*groups, *dropped])
-        metrics |= {"groups": len(groups), "dropped_groups": len(dropped)}
-        judged = sum(len(group.trajectories) for group in (*groups, *dropped))
-        asked = self.recipe.group_size * (len(groups) + len(dropped))
-        metrics |= {"lost_rollouts": asked - judged}
+        if self.writes and out is not None:
+            for line in lines:
+                append_line(out / ROLLOUTS_FILE, line)
+        minor = sum(not group.rewarded_apart for group in groups)
+        metrics |= {"groups": len(groups), "dropped_groups": len(dropped), "minor_groups": minor}
+        judged = sum(len(group.trajectories) for group in rollouts)
+        metrics |= {"lost_rollouts": self.recipe.group_size * len(rollouts) - judged}
         metrics |= {"rollout_seconds": seconds}
         self.engine.sleep()
-        metrics |= self.learner.update([group.conversations for group in groups], step)
+        again = said_again(dropped, self.recipe.imitation)
+        learned = [group.conversations for group in (*groups, *again)]
+        metrics |= self.learner.update(learned, step)
         self.engine.load_weights(self.learner.weights())
         return metrics
 
     def validate(self) -> Metrics:
-        """Accuracy on questions never trained on, at the validation's own sampling."""
-        setting, seed = self.recipe.validation, self.recipe.seed
+        """Accuracy on questions never trained on, at the validation's own sampling, and greedily
+        where the recipe asks for it."""
+        setting = self.recipe.validation
         asked = [
             (find_task(mix.name).scorer, self._sample(mix.name, length, VALIDATION_STREAM, index))
             for mix in setting.tasks
@@ -141,13 +165,26 @@ class Trainer:
             for index in range(setting.samples)
         ]
         sampling = Sampling(temperature=setting.temperature, top_p=setting.top_p)
+        metrics = self._accuracy(asked, sampling, setting.samples_per_question, "validation")
+        if setting.greedy:
+            metrics |= self._accuracy(asked, GREEDY, 1, "validation/greedy")
+        return metrics
+
+    def _accuracy(
+        self,
+        asked: Sequence[tuple[Scorer, Sample]],
+        sampling: Sampling,
+        times: int,
+        name: str,
+    ) -> Metrics:
+        """Strict and lenient accuracy over all and by task, each question asked so often."""
         jobs = [
-            Job(sample, self.method, (seed, VALIDATION_STREAM, number, again))
+            Job(sample, self.method, (self.recipe.seed, VALIDATION_STREAM, number, again))
             for number, (_, sample) in enumerate(asked)
-            for again in range(setting.samples_per_question)
+            for again in range(times)
         ]
         ends = self._play(jobs, sampling)
-        scorers = [scorer for scorer, _ in asked for _ in range(setting.samples_per_question)]
+        scorers = [scorer for scorer, _ in asked for _ in range(times)]
         scored_so = zip(scorers, jobs, ends, strict=True)
         every = asyncio.run(gathered(_accuracies, scored_so))
         by_task: dict[str, list[tuple[float, float]]] = {}
@@ -155,31 +192,62 @@ class Trainer:
             by_task.setdefault(job.sample.task, []).append(pair)
         metrics: Metrics = {}
         for task, pairs in by_task.items():
-            metrics[f"validation/strict/{task}"] = fmean(strict for strict, _ in pairs)
-            metrics[f"validation/lenient/{task}"] = fmean(lenient for _, lenient in pairs)
-        metrics["validation/strict"] = fmean(strict for strict, _ in every)
-        metrics["validation/lenient"] = fmean(lenient for _, lenient in every)
+            metrics[f"{name}/strict/{task}"] = fmean(strict for strict, _ in pairs)
+            metrics[f"{name}/lenient/{task}"] = fmean(lenient for _, lenient in pairs)
+        metrics[f"{name}/strict"] = fmean(strict for strict, _ in every)
+        metrics[f"{name}/lenient"] = fmean(lenient for _, lenient in every)
         return metrics
 
     def _collect(self, step: int) -> tuple[list[Group], list[Group]]:
         """The step's groups to learn from, and those that dynamic sampling dropped.
 
-        Dynamic sampling (DAPO) asks further questions in place of groups whose rollouts were
-        all rewarded alike, `max_refills` times at most.
+        Dynamic sampling (DAPO) asks further questions in place of groups whose rollouts were all
+        rewarded alike, until there are enough or `max_refills` times at most: as many at once as
+        should do, by the share that did so far. Groups that only GRU-Mem's update rewards tell
+        apart are learned from, but fill no place: at 1 - alpha their signal is small.
         """
-        recipe = self.recipe
+        recipe, wanted = self.recipe, self.recipe.whole_groups
         rounds = 1 + (recipe.max_refills if recipe.dynamic_sampling else 0)
-        kept: list[Group] = []
+        full: list[Group] = []
+        minor: list[Group] = []
         dropped: list[Group] = []
         first = step * recipe.groups * rounds
+        count = wanted
         for _ in range(rounds):
-            missing = recipe.groups - len(kept)
-            questions = range(first, first + missing)
-            for group in self._groups(questions, recipe.sampling_at(step)):
+            for group in self._groups(range(first, first + count), recipe.sampling_at(step)):
+                good = not recipe.dynamic_sampling or group.rewarded_apart
+                (full if good else minor if group.informative else dropped).append(group)
+            first += count
+            missing = wanted - len(full)
+            if missing <= 0:
+                break
+            seen = len(full) + len(minor) + len(dropped)
+            count = min(wanted, math.ceil(missing * seen / max(len(full), seen / 4)))
+        dropped += full[wanted:]
+        return full[:wanted] + minor[:wanted], dropped
+
+    def _collect_turns(
+        self, step: int, turns: Sequence[NotedTurn]
+    ) -> tuple[list[Group], list[Group]]:
+        """Single memory turns as episodes, from states of these turns: the groups to learn
+        from, and those whose replies were all rewarded alike. As often as rollouts are refilled,
+        as far as there are states."""
+        recipe, setting = self.recipe, self.recipe.episodes
+        assert setting is not None
+        wanted = recipe.groups - recipe.whole_groups
+        rng = np.random.default_rng([recipe.seed, TURN_STREAM, step])
+        rounds = 1 + (recipe.max_refills if recipe.dynamic_sampling else 0)
+        states = drawn_states(turns, wanted * rounds, setting, rng)
+        kept: list[Group] = []
+        dropped: list[Group] = []
+        for again in range(rounds):
+            part, states = states[: wanted - len(kept)], states[wanted - len(kept) :]
+            seed = (recipe.seed, TURN_STREAM, step, again)
+            sampling = recipe.sampling_at(step)
+            for group in played_states(part, self.engine, sampling, recipe, seed):
                 good = group.informative or not recipe.dynamic_sampling
                 (kept if good else dropped).append(group)
-            first += missing
-            if len(kept) == recipe.groups:
+            if len(kept) == wanted or not states:
                 break
         return kept, dropped
 
@@ -241,50 +309,3 @@ async def _accuracies(asked: tuple[Scorer, Job, Trajectory]) -> tuple[float, flo
         return 0.0, 0.0
     scores, metric = await scored(scorer, end.answer, job.sample), primary_metric(scorer)
     return scores["strict"][metric], scores["published"][metric]
-
-
-def rollout_metrics(groups: Sequence[Group]) -> Metrics:
-    """What a step's rollouts looked like, dropped groups included: rewards, lengths (tokens),
-    failures; for GRU-Mem also the curves of the paper's Figures 8, 21 and 22."""
-    ends = [end for group in groups for end in group.trajectories]
-    turns = [turn for end in ends for turn in end.turns]
-    memories = [turn for turn in turns if turn.tag == "memory"]
-    metrics: Metrics = {
-        "reward": fmean(reward for group in groups for reward in group.rewards),
-        "outcome": fmean(outcome for group in groups for outcome in group.outcomes),
-        "reply_tokens": _mean(turn.completion_tokens for turn in turns),
-        "memory_tokens": _mean(turn.completion_tokens for turn in memories),
-        "cut_replies": _mean(turn.finish_reason == "length" for turn in turns),
-        "turns": len(turns) / len(ends),
-        "failures": _mean(end.failure is not None for end in ends),
-        "rollout_tokens": sum(turn.prompt_tokens + turn.completion_tokens for turn in turns),
-    }
-    by_task: dict[str, list[float]] = {}
-    for group in groups:
-        by_task.setdefault(group.sample.task, []).extend(group.outcomes)
-    metrics |= {f"outcome/{task}": fmean(values) for task, values in sorted(by_task.items())}
-    records = [record for group in groups for record in group.gates]
-    if records:
-        kinds = [record.exit_kind for record in records if record.exit_kind is not None]
-        deviations = [r.exit_deviation for r in records if r.exit_deviation is not None]
-        present = sum(record.present_turns for record in records)
-        free = sum(record.free_turns for record in records)
-        metrics |= {
-            "update_accuracy_present": _share(sum(r.present_right for r in records), present),
-            "update_accuracy_free": _share(sum(r.free_right for r in records), free),
-            "exit_deviation": _mean(iter(deviations)),
-            "exit_deviation_absolute": _mean(map(abs, deviations)),
-            "format": _mean(record.in_format for record in records),
-        }
-        for kind in ("early", "exact", "late"):
-            metrics[f"exit_{kind}"] = _share(kinds.count(kind), len(kinds))
-    return metrics
-
-
-def _mean(values: Iterator[float] | Iterator[int]) -> float:
-    found = [float(value) for value in values]
-    return fmean(found) if found else math.nan
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else math.nan

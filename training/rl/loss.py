@@ -4,7 +4,12 @@
            [min(r A, clip(r, 1 - eps_low, 1 + eps_high) A) - beta k3(pi || pi_ref)]
 
 with r = pi / pi_old per token, and `total` the reply tokens of the whole mini-batch: one mean
-over tokens, whatever conversation they stand in. Each micro-batch gives its share of the sum
+over tokens, whatever conversation they stand in. Two bounds that the papers here leave off:
+`dual_clip` c, with which a token of negative advantage counts c A at most, however large its ratio
+(Ye et al., arXiv:1912.09729, equation 5); and `importance_N`, pi_old over the engine's own
+probability, truncated above, by which each token's surrogate is weighted where the engine that
+drew the replies and the learner that scores them differ (Espeholt et al., arXiv:1802.01561,
+truncated importance weights). Each micro-batch gives its share of the sum
 over that same total, so the losses (and gradients) of micro-batches add up to the whole.
 
 N: reply tokens of a micro-batch, from any number of groups and conversations; V: vocabulary.
@@ -26,11 +31,13 @@ there is no gradient. e^20 is far outside of any clip."""
 
 @dataclass(frozen=True, slots=True)
 class LossSettings:
-    """eps_low, eps_high and beta of the papers; the defaults are the published values."""
+    """eps_low, eps_high and beta of the papers; the defaults are the published values. `dual_clip`:
+    above 1, or None for no bound."""
 
     clip_low: float = 0.2
     clip_high: float = 0.2
     kl_beta: float = 1e-3
+    dual_clip: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +45,16 @@ class LossStats:
     """Sums over reply tokens, so that micro-batches (and ranks) add up. 0-dim tensors without
     gradient, read only by `means`, so that no device has to wait.
 
-    `clipped`: tokens at which the min takes the clipped branch. `kl`: k3 to the reference (0
+    `clipped`: tokens at which the min takes the clipped branch; `bounded`: those that the dual clip
+    bounds. `importance`: their weights. `kl`: k3 to the reference (0
     without one). `ratio`, `log_ratio`, `log_ratio_max`: pi / pi_old, its absolute logarithm,
     and the largest of those. `surrogate`: the min, before the sign and without the KL.
     """
 
     tokens: Tensor
     clipped: Tensor
+    bounded: Tensor
+    importance: Tensor
     kl: Tensor
     ratio: Tensor
     log_ratio: Tensor
@@ -55,6 +65,8 @@ class LossStats:
         return LossStats(
             tokens=self.tokens + other.tokens,
             clipped=self.clipped + other.clipped,
+            bounded=self.bounded + other.bounded,
+            importance=self.importance + other.importance,
             kl=self.kl + other.kl,
             ratio=self.ratio + other.ratio,
             log_ratio=self.log_ratio + other.log_ratio,
@@ -63,7 +75,8 @@ class LossStats:
         )
 
     def means(self) -> dict[str, float]:
-        """Per token: surrogate, clip_fraction, kl, ratio, log_ratio; and log_ratio_max.
+        """Per token: surrogate, clip_fraction, dual_clip_fraction, importance, kl, ratio,
+        log_ratio; and log_ratio_max.
 
         Raises:
             ValueError: there are no tokens.
@@ -74,6 +87,8 @@ class LossStats:
         return {
             "surrogate": float(self.surrogate) / tokens,
             "clip_fraction": float(self.clipped) / tokens,
+            "dual_clip_fraction": float(self.bounded) / tokens,
+            "importance": float(self.importance) / tokens,
             "kl": float(self.kl) / tokens,
             "ratio": float(self.ratio) / tokens,
             "log_ratio": float(self.log_ratio) / tokens,
@@ -90,18 +105,21 @@ def policy_loss(
     settings: LossSettings,
     reference_logprobs_N: Tensor | None = None,
     weights_N: Tensor | None = None,
+    importance_N: Tensor | None = None,
 ) -> tuple[Tensor, LossStats]:
     """This micro-batch's share of the mini-batch's loss (0-dim), and its statistics.
 
     Only `logprobs_N` carries gradient. `total_tokens`: reply tokens of the whole mini-batch.
     Without reference logprobs there is no KL term. `weights_N` multiplies each token's term;
     a token of weight 0 is left out of the statistics too, and `total_tokens` should not count it.
+    `importance_N` multiplies the surrogate alone, not the KL.
 
     Raises:
         ValueError: tensors of different shapes, no tokens in total, or a `kl_beta` above 0
             without a reference.
     """
-    _check(logprobs_N, old_logprobs_N, advantages_N, reference_logprobs_N, weights_N)
+    others = (old_logprobs_N, advantages_N, reference_logprobs_N, weights_N, importance_N)
+    _check(logprobs_N, *others)
     if total_tokens < 1:
         raise ValueError(f"total_tokens: got {total_tokens}, expected at least 1")
     if reference_logprobs_N is None and settings.kl_beta > 0:
@@ -110,12 +128,14 @@ def policy_loss(
     ratio_N = log_ratio_N.exp()
     free_N = ratio_N * advantages_N
     clipped_N = ratio_N.clamp(1 - settings.clip_low, 1 + settings.clip_high) * advantages_N
-    surrogate_N = torch.minimum(free_N, clipped_N)
+    plain_N = torch.minimum(free_N, clipped_N)
+    surrogate_N = _dual_clipped(plain_N, advantages_N, settings.dual_clip)
     if reference_logprobs_N is None:
         kl_N = torch.zeros_like(surrogate_N)
     else:
         kl_N = k3(logprobs_N, reference_logprobs_N)
-    terms_N = surrogate_N - settings.kl_beta * kl_N
+    weighed_N = surrogate_N if importance_N is None else surrogate_N * importance_N.detach()
+    terms_N = weighed_N - settings.kl_beta * kl_N
     if weights_N is not None:
         terms_N = terms_N * weights_N
     loss = -terms_N.sum() / total_tokens
@@ -126,6 +146,8 @@ def policy_loss(
         stats = LossStats(
             tokens=counted_N.sum(),
             clipped=((clipped_N < free_N) * counted_N).sum(),
+            bounded=((surrogate_N > plain_N) * counted_N).sum(),
+            importance=(counted_N if importance_N is None else importance_N * counted_N).sum(),
             kl=(kl_N * counted_N).sum(),
             ratio=(ratio_N * counted_N).sum(),
             log_ratio=drift_N.sum(),
@@ -133,6 +155,20 @@ def policy_loss(
             surrogate=(surrogate_N * counted_N).sum(),
         )
     return loss, stats
+
+
+def _dual_clipped(surrogate_N: Tensor, advantages_N: Tensor, bound: float | None) -> Tensor:
+    """The surrogate, where the advantage is negative never below `bound` times it."""
+    if bound is None:
+        return surrogate_N
+    held_N = torch.maximum(surrogate_N, bound * advantages_N)
+    return torch.where(advantages_N < 0, held_N, surrogate_N)
+
+
+def importance_weights(own: Tensor, drawn: Tensor, cap: float) -> Tensor:
+    """exp(own - drawn), at most `cap`: how much likelier the learner finds each token than the
+    engine that drew it, from both's log-probabilities."""
+    return _bounded(own - drawn).exp().clamp(max=cap)
 
 
 def k3(logprobs: Tensor, reference: Tensor) -> Tensor:

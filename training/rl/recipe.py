@@ -52,14 +52,30 @@ class Overlong(_Part):
 
 class Validation(_Part):
     """Every `every` steps: `samples` questions of each task and length, each asked
-    `samples_per_question` times."""
+    `samples_per_question` times. `greedy`: and once more, greedily."""
 
     every: int = Field(ge=1)
     samples: int = Field(ge=1)
     samples_per_question: int = Field(default=1, ge=1)
     temperature: float = Field(default=1.0, ge=0)
     top_p: float = Field(default=0.7, gt=0, le=1)
+    greedy: bool = False
     tasks: tuple[TaskShare, ...] = Field(min_length=1)
+
+
+class Episodes(_Part):
+    """Single memory turns as episodes, beside whole rollouts (training/rl/episodes.py).
+
+    `whole`: share of the groups that are whole rollouts, from whose memory turns the others start.
+    `replies`: to each of these prompts. `errors`: share of the starts drawn among the turns in
+    which the policy erred. `cost`: of an entry that is wrong or repeated, see
+    `training.rl.notes.Written.reward`.
+    """
+
+    whole: float = Field(default=0.34, gt=0, le=1)
+    replies: int = Field(default=32, ge=2)
+    errors: float = Field(default=0.5, ge=0, le=1)
+    cost: float = Field(default=0.5, ge=0)
 
 
 class Stage(_Part):
@@ -83,11 +99,16 @@ class RlRecipe(_Part):
     samplings of the rollouts, see `sampling_at`.
 
     normalize_std, dynamic_sampling, overlong: the options of GRPO and DAPO that the papers
-    here leave off. max_refills: how often dynamic sampling may draw again for a step.
+    here leave off. max_refills: how often dynamic sampling may draw again for a step; where even
+    so fewer groups than `groups` are left, the step's rate is smaller by as much.
+    episodes: single memory turns as episodes. imitation: the advantage of every reply of a group in
+    which all are rewarded fully and which would else teach nothing, as an anchor; such groups fill
+    no place of a step.
     alpha: weight of the trajectory's part in GRU-Mem's advantages. format: what earns its format
     reward, see `training.rl.rewards.in_format`. (Both are of method gru_mem only.)
     embeddings_rate, vectors_rate: factors on the learning rate of the embeddings (0 freezes them)
-    and of the norms and biases; all others have factor 1. decay_all: norms and biases decay like
+    and of the norms and biases; all others have factor 1. freeze_final_norm: the last norm, whose
+    growth would only sharpen, stays as it is. decay_all: norms and biases decay like
     the matrices, as in verl. kl_metric: load the reference for the KL curve even where kl_beta
     is 0.
     most_skipped: optimizer steps in a row whose gradients are no numbers; each is skipped, so many
@@ -98,6 +119,10 @@ class RlRecipe(_Part):
     replica. engine_memory: its share of a GPU's memory. engine_sleeps: it gives its memory to the
     update meanwhile (GPUs only).
     old_logprobs: pi_old as the engine sampled it, or computed again by the trainer (verl).
+    importance_cap: the latter weighed by pi_old over the engine's own probability, at most this
+    (None: not weighed). engine_precision: of the torch engine's matrix products, where that is not
+    the learner's `precision`.
+    log_rollouts: rollouts of every step that are written down in full (rollouts.jsonl).
     micro_batch_tokens: of one forward and backward. share_prefixes: pack replies to the same
     prompt behind one copy of it.
     """
@@ -123,6 +148,7 @@ class RlRecipe(_Part):
     warmup_steps: int = Field(ge=0)
     embeddings_rate: float = Field(default=1.0, ge=0)
     vectors_rate: float = Field(default=1.0, gt=0)
+    freeze_final_norm: bool = False
     weight_decay: float = Field(default=0.01, ge=0)
     decay_all: bool = False
     beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -136,6 +162,8 @@ class RlRecipe(_Part):
     dynamic_sampling: bool = False
     max_refills: int = Field(default=2, ge=0)
     overlong: Overlong | None = None
+    episodes: Episodes | None = None
+    imitation: float = Field(default=0.0, ge=0)
     alpha: float = Field(default=0.9, ge=0, le=1)
     format: FormatRule = "paper"
 
@@ -148,10 +176,13 @@ class RlRecipe(_Part):
     tensor_parallel: int = Field(default=1, ge=1)
     rollouts: Literal["lockstep", "free"] = "lockstep"
     old_logprobs: Literal["engine", "trainer"]
+    importance_cap: float | None = Field(default=None, ge=1)
     precision: Literal["bfloat16", "float32"]
+    engine_precision: Literal["bfloat16", "float32"] | None = None
     gradient_checkpointing: bool = False
     micro_batch_tokens: int = Field(ge=1)
     share_prefixes: bool = False
+    log_rollouts: int = Field(default=2, ge=0)
     save_every: int = Field(ge=1)
     keep_states: int = Field(default=2, ge=1)
 
@@ -175,6 +206,17 @@ class RlRecipe(_Part):
         loss = self.loss
         if not (0 <= loss.clip_low < 1 and loss.clip_high >= 0 and loss.kl_beta >= 0):
             raise ValueError(f"loss is {loss}; expected 0 <= clip_low < 1, the others 0 or more")
+        if loss.dual_clip is not None and loss.dual_clip <= 1:
+            raise ValueError(f"loss.dual_clip is {loss.dual_clip}; expected above 1")
+        if self.episodes is not None and self.whole_groups < 1:
+            raise ValueError(
+                f"episodes.whole is {self.episodes.whole} of {self.groups} groups; expected at "
+                "least one, from which the others start"
+            )
+        if self.importance_cap is not None and self.old_logprobs != "trainer":
+            raise ValueError('importance_cap needs old_logprobs = "trainer"')
+        if self.engine_precision is not None and self.engine != "torch":
+            raise ValueError("engine_precision is of the torch engine; others have engine_options")
         starts = [stage.start for stage in self.stages]
         if starts != sorted(set(starts)):
             raise ValueError(f"stages start at {starts}; expected each after the one before")
@@ -195,6 +237,16 @@ class RlRecipe(_Part):
     def samplings(self) -> list[Sampling]:
         """All that the run goes through."""
         return [self.sampling_at(step) for step in (0, *(stage.start for stage in self.stages))]
+
+    @property
+    def whole_groups(self) -> int:
+        """The groups of a step that are whole rollouts."""
+        share = 1.0 if self.episodes is None else self.episodes.whole
+        return round(share * self.groups)
+
+    def share_of(self, groups: int) -> float:
+        """Of the rate, for a step that so many groups are left to learn from."""
+        return min(1.0, groups / self.groups) if self.dynamic_sampling else 1.0
 
     def rate_at(self, step: int) -> float:
         """Learning rate of all updates of a step (from 0): linear warm-up, then constant. The

@@ -127,7 +127,7 @@ def make_engine(
         model,
         tokenizer,
         batch_tokens=ENGINE_BATCH_TOKENS,
-        precision=recipe.precision,
+        precision=recipe.engine_precision or recipe.precision,
         device=where,
     )
 

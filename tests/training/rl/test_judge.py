@@ -7,7 +7,7 @@ import pytest
 from core.context import Context
 from core.types import Answer, Evidence, Problem, Sample, Trajectory, Turn
 from tests.core.tokenizers import trained
-from training.rl.judge import judge
+from training.rl.judge import judge, said_again
 from training.rl.recipe import Overlong, RlRecipe, load_rl_recipe
 
 TOKENIZER = trained("a token for each z")
@@ -84,6 +84,29 @@ def test_gates_mix_the_trajectorys_part_with_the_turns_own() -> None:
     # First turn: +1 against -1; second turn: both right; answers: the trajectory's part alone.
     expected = [0.9 * 0.5 + 0.1 * 1, 0.45, 0.45, -0.45 - 0.1, -0.45, -0.45]
     assert told == pytest.approx(expected)
+
+
+def test_update_rewards_alone_teach_but_set_no_group_apart() -> None:
+    size = max(2, len(TOKENIZER.encode(sample().problem.context.text())) // 2)
+    ends = [
+        rollout("no", f"<check>{check}</check><update>m</update><next>continue</next>")
+        for check in ("yes", "no")
+    ]
+    group = judge(sample(), ends, recipe("pocket-grumem", chunk_tokens=size), TOKENIZER)
+    assert group.informative
+    assert not group.rewarded_apart
+    assert group.updates == ((1.0,), (-1.0,))
+    assert dict(group.parts) == {"outcome": (0.0, 0.0), "exit": (-0.5, -0.5), "format": (1.0, 1.0)}
+
+
+def test_what_is_right_throughout_can_be_said_again() -> None:
+    mine = recipe("pocket-memagent")
+    right = judge(sample(), [rollout(GOLD, "a")] * 2, mine, TOKENIZER)
+    wrong = judge(sample(), [rollout("no", "a")] * 2, mine, TOKENIZER)
+    mixed = judge(sample(), [rollout(GOLD, "a"), rollout("no", "a")], mine, TOKENIZER)
+    assert said_again([right, wrong, mixed], 0.0) == []
+    (again,) = said_again([right, wrong, mixed], 0.1)
+    assert {a for one in again.conversations for a in one.advantages} == {0.1}
 
 
 def test_turns_without_ids_are_refused() -> None:

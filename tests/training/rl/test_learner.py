@@ -18,7 +18,7 @@ from training.rl.learner.protocol import Groups
 from training.rl.loss import LossSettings
 from training.rl.recipe import RlRecipe, Stage
 
-AVERAGED = ("clip_fraction", "kl", "ratio", "log_ratio", "surrogate", "entropy")
+AVERAGED = ("clip_fraction", "importance", "kl", "ratio", "log_ratio", "surrogate", "entropy")
 
 
 @dataclass
@@ -78,10 +78,18 @@ class Naive:
             ratio = torch.exp(now - old)
             bounded = torch.clamp(ratio, 1 - loss_settings.clip_low, 1 + loss_settings.clip_high)
             surrogate = torch.minimum(ratio * advantages, bounded * advantages)
-            kl = torch.exp(kept - now) - (kept - now) - 1
-            terms.append(surrogate - loss_settings.kl_beta * kl)
             clipped = (surrogate < ratio * advantages).float()
-            values = (clipped, kl, ratio, (now - old).abs(), surrogate, entropies)
+            if loss_settings.dual_clip is not None:
+                least = loss_settings.dual_clip * advantages
+                worst = torch.maximum(surrogate, least)
+                surrogate = torch.where(advantages < 0, worst, surrogate)
+            weight = torch.ones_like(ratio)
+            if recipe.importance_cap is not None:
+                engine = torch.tensor(one.old_logprobs)
+                weight = torch.exp(old - engine).clamp(max=recipe.importance_cap)
+            kl = torch.exp(kept - now) - (kept - now) - 1
+            terms.append(weight * surrogate - loss_settings.kl_beta * kl)
+            values = (clipped, weight, kl, ratio, (now - old).abs(), surrogate, entropies)
             seen.append(dict(zip(AVERAGED, (v.detach() for v in values), strict=True)))
         self.optimizer.zero_grad()
         (-torch.cat(terms).mean()).backward()
@@ -93,9 +101,12 @@ class Naive:
         return means | {"log_ratio_max": largest, "gradient_norm": float(norm)}
 
 
+NO_KL = {"loss": LossSettings(kl_beta=0.0)}
 CASES = {
     "engine's logprobs": {},
     "trainer's logprobs": {"old_logprobs": "trainer"},
+    "weighed by what the engine drew from": {"old_logprobs": "trainer", "importance_cap": 1.5},
+    "a dual clip": {"loss": LossSettings(kl_beta=0.05, dual_clip=1.5)},
     "two mini-batches": {"mini_batches": 2, "old_logprobs": "trainer"},
     "no reference": {"loss": LossSettings(kl_beta=0.0), "share_prefixes": False},
     "a hotter stage": {"stages": (Stage(start=1, temperature=1.3, top_p=1.0),)},
@@ -179,6 +190,24 @@ def test_norms_and_biases_decay_only_where_the_recipe_says_so(
     decay = {id(p): g["weight_decay"] for g in optimizer.param_groups for p in g["params"]}
     for name, parameter in model.named_parameters():
         assert decay[id(parameter)] == (vectors if parameter.ndim < 2 else 0.1), name
+
+
+def test_the_final_norm_and_the_embeddings_can_be_frozen_and_the_rest_still_moves() -> None:
+    recipe = small_recipe(freeze_final_norm=True, embeddings_rate=0.0)
+    learner = Learner(small_model(tied=True), None, recipe.model_copy(update=NO_KL))
+    before = {name: weight.clone() for name, weight in learner.model.named_parameters()}
+    learner.update(groups_of(4), 0)
+    moved = {n for n, w in learner.model.named_parameters() if not torch.equal(w, before[n])}
+    assert "model.norm.weight" not in moved
+    assert "model.embed_tokens.weight" not in moved
+    assert len(moved) == len(before) - 2
+
+
+def test_a_step_with_fewer_groups_than_wanted_moves_less() -> None:
+    recipe = small_recipe(dynamic_sampling=True, warmup_steps=0).model_copy(update=NO_KL)
+    learner = Learner(small_model(), None, recipe)
+    assert learner.update(groups_of(1), 0)["rate"] == pytest.approx(recipe.learning_rate / 4)
+    assert learner.update(groups_of(4), 1)["rate"] == pytest.approx(recipe.learning_rate)
 
 
 def broken_groups() -> Groups:

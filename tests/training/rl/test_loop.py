@@ -22,7 +22,9 @@ from training.rl.engines.engine import run_rollouts
 from training.rl.learner import states
 from training.rl.learner.states import Best, read_best
 from training.rl.loop import METRICS_FILE, Trainer
-from training.rl.recipe import RlRecipe, Stage, recipe_json
+from training.rl.recipe import Episodes, RlRecipe, Stage, recipe_json
+from training.rl.rewards import GruRewards
+from training.rl.rollout_log import ROLLOUTS_FILE
 from training.rl.run import finish, make_trainer
 from training.state import claim
 from training.tensors import write_tensors
@@ -157,6 +159,87 @@ def test_dynamic_sampling_asks_further_questions(
     # Questions 0 and 1; 2 in place of 0; 3 in place of 2.
     metrics = trainer_of(recipe).step(0)
     assert (metrics["groups"], metrics["dropped_groups"]) == (2, 2)
+
+
+def test_dynamic_sampling_goes_on_until_the_batch_is_full(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One question of eight tells its rollouts apart; twice is too few refills, twenty are not."""
+
+    def rare(sample: Sample, trajectory: Trajectory) -> float:
+        return next(draws) if sample.index % 8 == 7 else 0.0
+
+    monkeypatch.setattr("training.rl.rewards.outcome_reward", rare)
+    for refills, groups in ((2, 0), (20, 2)):
+        draws = iter(range(1000))
+        recipe = tiny_recipe(folder, dynamic_sampling=True, max_refills=refills)
+        metrics = trainer_of(recipe).step(0)
+        assert metrics["groups"] == groups
+        assert metrics["rate"] == pytest.approx(recipe.rate_at(0) * groups / 2)
+
+
+def test_groups_told_apart_by_gates_alone_are_learned_from_and_fill_no_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.rl.rewards.outcome_reward", lambda *_: 1.0)
+    scores = iter([1.0, -1.0] * 100)
+
+    def gates(outcome: float, trajectory: Trajectory, *_: object) -> GruRewards:
+        update = next(scores)
+        turns = sum(turn.tag == "memory" for turn in trajectory.turns)
+        return GruRewards(outcome, 0.0, 0.0, (update,) * turns)
+
+    monkeypatch.setattr("training.rl.judge.gru_rewards", gates)
+    recipe = tiny_recipe(folder, method="gru_mem", dynamic_sampling=True, max_refills=1)
+    metrics = trainer_of(recipe).step(0)
+    assert (metrics["groups"], metrics["minor_groups"], metrics["dropped_groups"]) == (2, 2, 0)
+    assert metrics["rollout_tokens"] > 0
+    assert metrics["update/turn_0"] == 0.0
+
+
+def test_validation_is_greedy_too_where_the_recipe_asks(folder: Path) -> None:
+    recipe = tiny_recipe(folder)
+    greedy = recipe.validation.model_copy(update={"greedy": True, "temperature": 1.5})
+    metrics = trainer_of(recipe.model_copy(update={"validation": greedy})).validate()
+    assert {"validation/strict", "validation/greedy/strict"} <= metrics.keys()
+    assert "validation/greedy/lenient/niah_single_1" in metrics
+    assert "validation/greedy/strict" not in trainer_of(recipe).validate()
+
+
+def test_a_few_rollouts_of_every_step_are_written_down(folder: Path, tmp_path: Path) -> None:
+    recipe = tiny_recipe(folder, steps=2, log_rollouts=3)
+    run(recipe, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / ROLLOUTS_FILE).read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 1, 1, 2, 2, 2]
+    first = lines[0]
+    assert [turn["tag"] for turn in first["turns"]] == ["memory"] * 3 + ["answer"]
+    assert first["reward"] == first["reward/outcome"]
+    assert first["golds"]
+    run(recipe, tmp_path)  # nothing is left to do, and nothing is written twice
+    assert len((tmp_path / ROLLOUTS_FILE).read_text().splitlines()) == 6
+
+
+def test_rewards_are_told_by_part_task_and_turn(folder: Path) -> None:
+    metrics = trainer_of(tiny_recipe(folder, method="gru_mem")).step(0)
+    parts = [metrics[f"reward/{part}"] for part in ("outcome", "exit", "format")]
+    assert sum(parts) == pytest.approx(metrics["reward"])
+    assert metrics["reward/task/niah_single_1"] == pytest.approx(metrics["reward"])
+    assert metrics["outcome/niah_single_1"] == metrics["outcome"]
+    assert metrics["update/turn_0"] == metrics["reward/update"] == -1.0  # nothing parses
+
+
+def test_episodes_of_single_turns_are_learned_from_and_resumed(
+    folder: Path, tmp_path: Path
+) -> None:
+    episodes = Episodes(whole=0.5, replies=4)
+    recipe = tiny_recipe(folder, groups=4, reply_tokens=12, episodes=episodes)
+    metrics = trainer_of(recipe).step(0)
+    assert (metrics["groups"], metrics["episodes"]) == (4, 2)
+    assert metrics["episode/reward"] < 1  # random words are no entries
+    assert {"notes/right", "notes/invented", "episode/right/niah_single_1"} <= metrics.keys()
+    whole = run(recipe, tmp_path / "whole")
+    run(recipe, tmp_path / "broken", kill_at=2)
+    assert same(run(recipe, tmp_path / "broken"), whole)
 
 
 def test_a_step_without_anything_to_learn_changes_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
@@ -11,7 +12,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.rl.loss import LossSettings, LossStats, entropy_N, k3, policy_loss, token_logprobs
+from training.rl.loss import (
+    LossSettings,
+    LossStats,
+    entropy_N,
+    importance_weights,
+    k3,
+    policy_loss,
+    token_logprobs,
+)
 
 close = torch.testing.assert_close
 Token = tuple[float, float, float, float]
@@ -21,6 +30,7 @@ Groups = list[list[list[Token]]]
 
 SETTINGS = LossSettings()
 ASYMMETRIC = LossSettings(clip_low=0.1, clip_high=0.28, kl_beta=0.05)
+DUAL = LossSettings(clip_low=0.2, clip_high=0.28, kl_beta=0.05, dual_clip=1.3)
 
 
 def ragged(seed: int) -> Groups:
@@ -46,6 +56,8 @@ def naive_loss(groups: Groups, settings: LossSettings, reference: bool) -> float
                 ratio = math.exp(logprob - old)
                 held = min(max(ratio, 1 - settings.clip_low), 1 + settings.clip_high)
                 term = min(ratio * advantage, held * advantage)
+                if settings.dual_clip is not None and advantage < 0:
+                    term = max(term, settings.dual_clip * advantage)
                 if reference:
                     kl = math.exp(ref - logprob) - (ref - logprob) - 1
                     term -= settings.kl_beta * kl
@@ -73,13 +85,13 @@ def loss_of(
 
 
 @pytest.mark.parametrize("reference", [False, True])
-@pytest.mark.parametrize("settings", [SETTINGS, ASYMMETRIC])
+@pytest.mark.parametrize("settings", [SETTINGS, ASYMMETRIC, DUAL])
 @pytest.mark.parametrize("seed", range(5))
 def test_equals_the_triple_loop_however_it_is_split(
     seed: int, settings: LossSettings, reference: bool
 ) -> None:
     if not reference:
-        settings = LossSettings(settings.clip_low, settings.clip_high, kl_beta=0.0)
+        settings = replace(settings, kl_beta=0.0)
     groups = ragged(seed)
     tokens = flat(groups)
     expected = naive_loss(groups, settings, reference)
@@ -109,6 +121,56 @@ def test_hand_worked_clips_and_statistics() -> None:
     )
     assert means["log_ratio_max"] == pytest.approx(math.log(2))
     assert means["kl"] == 0.0
+
+
+def test_a_dual_clip_bounds_what_a_bad_token_costs_and_its_gradient() -> None:
+    """Ratios e^3 and 2 at advantage -1: at most 3 each; a good token is as ever."""
+    logprobs_N = torch.tensor([3.0, math.log(2), 3.0], requires_grad=True)
+    advantages_N = torch.tensor([-1.0, -1.0, 1.0])
+    loss, stats = policy_loss(
+        logprobs_N,
+        torch.zeros(3),
+        advantages_N,
+        total_tokens=1,
+        settings=LossSettings(kl_beta=0.0, dual_clip=3.0),
+    )
+    loss.backward()
+    assert float(loss) == pytest.approx(3.0 + 2.0 - 1.2)
+    close(logprobs_N.grad, torch.tensor([0.0, 2.0, 0.0]))
+    assert stats.means()["dual_clip_fraction"] == pytest.approx(1 / 3)
+    unbounded, _ = policy_loss(
+        logprobs_N.detach(),
+        torch.zeros(3),
+        advantages_N,
+        total_tokens=1,
+        settings=LossSettings(kl_beta=0.0),
+    )
+    assert float(unbounded) > 20
+
+
+def test_importance_weighs_the_surrogate_and_not_the_kl() -> None:
+    tokens = [(-0.5, -0.6, 1.0, -0.4), (-1.0, -0.8, -2.0, -1.1)]
+    columns = torch.tensor(tokens, dtype=torch.float64).T
+    drawn = torch.tensor([-1.6, -0.7], dtype=torch.float64)
+    weights = importance_weights(columns[1], drawn, 2.0)
+    assert weights.tolist() == pytest.approx([2.0, math.exp(-0.1)])  # e^1 is cut
+    loss, stats = policy_loss(
+        columns[0],
+        columns[1],
+        columns[2],
+        total_tokens=2,
+        settings=ASYMMETRIC,
+        reference_logprobs_N=columns[3],
+        importance_N=weights,
+    )
+    expected = 0.0
+    for (logprob, old, advantage, ref), weight in zip(tokens, weights.tolist(), strict=True):
+        ratio = math.exp(logprob - old)
+        held = min(max(ratio, 0.9), 1.28)
+        kl = math.exp(ref - logprob) - (ref - logprob) - 1
+        expected -= weight * min(ratio * advantage, held * advantage) - 0.05 * kl
+    assert float(loss) == pytest.approx(expected / 2)
+    assert stats.means()["importance"] == pytest.approx((2.0 + math.exp(-0.1)) / 2)
 
 
 def test_hand_worked_kl() -> None:

@@ -99,6 +99,25 @@ def test_every_preset_names_what_exists_and_comes_back_from_json(name: str) -> N
     assert RlRecipe.model_validate_json(recipe_json(recipe)) == recipe
 
 
+@pytest.mark.parametrize("name", ["memagent-7b", "memagent-14b", "grumem", "memagent-3b"])
+def test_published_presets_have_none_of_the_bounds_that_the_papers_leave_off(name: str) -> None:
+    recipe = load_rl_recipe(name)
+    assert recipe.loss.dual_clip is None
+    assert (recipe.importance_cap, recipe.episodes, recipe.imitation) == (None, None, 0.0)
+    assert (recipe.engine_precision, recipe.freeze_final_norm) == (None, False)
+    assert recipe.share_of(3) == 1.0
+
+
+@pytest.mark.parametrize("name", ["pocket", "pocket-memagent", "pocket-grumem", "pocket-turns"])
+def test_pockets_learn_from_the_distribution_that_they_draw_from(name: str) -> None:
+    recipe = load_rl_recipe(name)
+    assert {sampling.top_p for sampling in recipe.samplings} == {1.0}
+    assert recipe.old_logprobs == "trainer"
+    assert recipe.importance_cap is not None
+    assert recipe.validation.greedy
+    assert {"vt", "niah_multivalue_noise"} <= {task.name for task in recipe.validation.tasks}
+
+
 def test_the_rate_warms_up_and_stays() -> None:
     recipe = load_rl_recipe("memagent-7b")
     rates = [recipe.rate_at(step) for step in (0, 9, 19, 20, 5000)]
@@ -110,7 +129,7 @@ def test_stages_follow_one_another() -> None:
     recipe = load_rl_recipe("pocket-memagent")
     drawn = [recipe.sampling_at(step) for step in (0, 79, 80, 119, 120, 159)]
     assert [(one.temperature, one.top_p) for one in drawn] == [
-        *[(1.0, 0.95)] * 2,
+        *[(1.0, 1.0)] * 2,
         *[(1.15, 1.0)] * 2,
         *[(1.3, 1.0)] * 2,
     ]
@@ -150,6 +169,11 @@ def test_a_file_may_extend_a_preset_or_a_file_beside_it(tmp_path: Path) -> None:
             r"stages start at \[5, 5\]",
         ),
         ("overlong = {limit = 10, cache = 11}", "overlong.cache is above"),
+        ("importance_cap = 0.5", "importance_cap: got 0.5: Input should be greater than or equal"),
+        ('old_logprobs = "engine"', 'importance_cap needs old_logprobs = "trainer"'),
+        ("[loss]\ndual_clip = 1.0", "loss.dual_clip is 1.0; expected above 1"),
+        ('engine = "vllm"\nengine_precision = "float32"', "engine_precision is of the torch"),
+        ("[episodes]\nwhole = 0.01", "episodes.whole is 0.01 of 16 groups; expected at least one"),
         ("groups = ", "not valid TOML"),
     ],
 )

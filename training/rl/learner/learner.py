@@ -26,8 +26,10 @@ from training.rl.learner import states
 from training.rl.learner.packing import MicroBatch, Packed, pack
 from training.rl.learner.policy import ATTENTION, score_replies
 from training.rl.learner.protocol import Groups
-from training.rl.loss import LossStats, k3, policy_loss
+from training.rl.loss import LossStats, importance_weights, k3, policy_loss
 from training.rl.recipe import RlRecipe
+
+FINAL_NORM = "model.norm.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Learner:
         started = time.monotonic()
         recipe = self.recipe
         self.temperature = recipe.sampling_at(step).temperature
-        rate = recipe.rate_at(step)
+        rate = recipe.rate_at(step) * recipe.share_of(len(groups))
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
         packs = [self._pack(part) for part in _shares(groups, recipe.mini_batches)]
@@ -159,6 +161,7 @@ class Learner:
                 settings=recipe.loss,
                 reference_logprobs_N=None if reference_U is None else reference_U[batch.index_N],
                 weights_N=None if counts else torch.zeros_like(batch.advantages_N),
+                importance_N=batch.importance_N,
             )
             # FSDP2 averages gradients over ranks; the loss is a share of one sum.
             (loss * self.world.size).backward()
@@ -226,10 +229,19 @@ class Learner:
                     logprobs_U, _ = score_replies(self.model, batch, temperature=self.temperature)
                 own_N = logprobs_U[batch.index_N]
                 drift += (own_N - batch.old_logprobs_N).abs().sum() * counts
-                batches[place] = replace(batch, old_logprobs_N=own_N)
+                batches[place] = self._with_old(batch, own_N)
             done.append(replace(packed, micro_batches=tuple(batches)))
         tokens = sum(packed.reply_tokens for packed in packs)
         return done, float(self.world.sum(drift)) / tokens
+
+    def _with_old(self, batch: MicroBatch, own_N: Tensor) -> MicroBatch:
+        """The batch with the learner's own old logprobs, and what they weigh beside the engine's
+        where the recipe caps that."""
+        cap = self.recipe.importance_cap
+        if cap is None:
+            return replace(batch, old_logprobs_N=own_N)
+        weights_N = importance_weights(own_N, batch.old_logprobs_N, cap)
+        return replace(batch, old_logprobs_N=own_N, importance_N=weights_N)
 
     def _autocast(self) -> torch.autocast:
         mixed = self.recipe.precision == "bfloat16"
@@ -238,13 +250,15 @@ class Learner:
 
 def adamw(model: torch.nn.Module, recipe: RlRecipe) -> torch.optim.AdamW:
     """AdamW as the recipe has it. `scale` of a group: factor on the learning rate. Embeddings of
-    rate 0 are frozen."""
+    rate 0 are frozen, and so is the final norm where the recipe says so."""
     embeddings: list[Tensor] = []
     matrices: list[Tensor] = []
     vectors: list[Tensor] = []
     for name, parameter in model.named_parameters():
         if "embed_tokens" in name or "lm_head" in name:
             embeddings.append(parameter.requires_grad_(recipe.embeddings_rate > 0))
+        elif name.endswith(FINAL_NORM):
+            vectors.append(parameter.requires_grad_(not recipe.freeze_final_norm))
         else:
             (matrices if parameter.ndim >= 2 else vectors).append(parameter)
     decay = recipe.weight_decay if recipe.decay_all else 0.0

@@ -1,0 +1,137 @@
+"""Single memory turns as episodes: their states, rewards and advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from agents.memagent import NO_MEMORY
+from core.errors import RequestFailed
+from core.tokens import Tokenizer
+from core.types import Sampling
+from tests.training.rl.test_judge import sample
+from tests.training.rl.tiny import POCKET, tiny_recipe
+from training.rl.engines.engine import Generated, Request
+from training.rl.episodes import NotedTurn, State, drawn_states, note_metrics, played_states
+from training.rl.notes import Due, written
+from training.rl.recipe import Episodes
+from training.rl.rewards import EXIT_EARLY, EXIT_LATE
+
+OLD, NEW = "wooden-table is: 1234567", "old-cat is: 7654321"
+DUE = Due(frozenset({OLD}), frozenset({NEW}), frozenset())
+BOTH, FIRST = f"Found: {OLD}. {NEW}.", f"Found: {OLD}."
+
+
+class Says:
+    """An engine that gives these replies, one request after the other."""
+
+    window_tokens = 1024
+
+    def __init__(self, replies: Sequence[str | None]) -> None:
+        self.tokenizer = Tokenizer.load(POCKET)
+        self.replies = list(replies)
+        self.asked: list[Request] = []
+
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling
+    ) -> list[Generated | RequestFailed]:
+        self.asked += requests
+        return [self._reply(self.replies.pop(0)) for _ in requests]
+
+    def _reply(self, text: str | None) -> Generated | RequestFailed:
+        if text is None:
+            return RequestFailed("lost")
+        ids = tuple(self.tokenizer.encode(text))
+        return Generated(ids, (-0.5,) * len(ids), "stop")
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None: ...
+
+    def sleep(self) -> None: ...
+
+
+def state(number: int = 0, *, erred: bool = False, due: Due = DUE, last: bool = False) -> State:
+    return State(sample(), (1, 2, number), FIRST, 0, due, holds=True, last=last, erred=erred)
+
+
+def test_a_reply_is_rewarded_for_its_entries_against_the_others_of_its_prompt() -> None:
+    recipe = tiny_recipe(Path("none"), episodes=Episodes(replies=4, cost=0.5))
+    engine = Says([BOTH, FIRST, NO_MEMORY, BOTH])
+    (group,) = played_states([state()], engine, Sampling(), recipe, (1,))
+    assert group.rewards == (1.0, 0.5, 0.0, 1.0)
+    assert group.outcomes == (1.0, 0.0, 0.0, 1.0)
+    told = [one.advantages[0] for one in group.conversations]
+    assert told == pytest.approx([0.375, -0.125, -0.625, 0.375])
+    assert {one.prompt for one in group.conversations} == {(1, 2, 0)}
+    assert len({request.seed for request in engine.asked}) == 4
+
+
+def test_lost_replies_are_left_out_and_a_lone_one_teaches_nothing() -> None:
+    recipe = tiny_recipe(Path("none"), episodes=Episodes(replies=3))
+    engine = Says([BOTH, None, FIRST, BOTH, None, None])
+    groups = played_states([state(0), state(1)], engine, Sampling(), recipe, (1,))
+    assert [len(group.trajectories) for group in groups] == [2]
+
+
+def test_gates_are_rewarded_beside_the_notes() -> None:
+    def says(check: str, memory: str, following: str) -> str:
+        return f"<check>{check}</check><update>{memory}</update><next>{following}</next>"
+
+    recipe = tiny_recipe(
+        Path("none"), method="gru_mem", format="gates", alpha=0.9, episodes=Episodes(replies=4)
+    )
+    replies = [
+        says("yes", BOTH, "end"),
+        says("yes", BOTH, "continue"),
+        says("no", BOTH, "continue"),  # the old memory stays
+        "no format at all",  # and here
+    ]
+    (group,) = played_states([state(last=True)], Says(replies), Sampling(), recipe, (1,))
+    assert group.parts["notes"] == (1.0, 1.0, 0.5, 0.5)
+    assert group.parts["exit"] == (0.0, EXIT_LATE, EXIT_LATE, EXIT_LATE)
+    assert group.parts["format"] == (1.0, 1.0, 1.0, 0.0)
+    assert group.updates == ((1.0,), (1.0,), (-1.0,), (-1.0,))
+    rewards = np.array([2.0, 1.5, 1.0, 0.0])
+    gates = np.array([1.0, 1.0, -1.0, -1.0])
+    expected = 0.9 * (rewards - rewards.mean()) + 0.1 * gates
+    assert [one.advantages[0] for one in group.conversations] == pytest.approx(expected.tolist())
+    (early,) = played_states([state()], Says(replies), Sampling(), recipe, (1,))
+    assert early.parts["exit"] == (EXIT_EARLY, 0.0, 0.0, 0.0)
+
+
+def noted(one: State) -> NotedTurn:
+    memory = [] if one.erred else [OLD, NEW]
+    return NotedTurn(one, written(one.due, memory))
+
+
+def test_states_are_drawn_where_the_policy_errs_and_blank_ones_last() -> None:
+    nothing = Due(frozenset(), frozenset(), frozenset())
+    turns = [noted(state(n, due=nothing)) for n in range(20)]
+    turns += [noted(state(20 + n)) for n in range(20)]
+    turns += [noted(state(40 + n, erred=True)) for n in range(20)]
+    turns += [noted(state(20, erred=True))]  # the same prompt again, this time with an error
+    rng = np.random.default_rng(0)
+    chosen = drawn_states(turns, 12, Episodes(errors=0.5), rng)
+    assert sum(one.erred for one in chosen) == 6
+    assert all(one.due.all for one in chosen)
+    assert len({one.prompt for one in drawn_states(turns, 100, Episodes(), rng)}) == 60
+    again = drawn_states(turns, 12, Episodes(errors=0.5), np.random.default_rng(0))
+    assert [one.prompt for one in again] == [one.prompt for one in chosen]
+
+
+def test_errors_a_turn_are_shares_of_what_was_due() -> None:
+    turns = [noted(state(0)), noted(state(1, erred=True))]
+    assert note_metrics(turns, "notes") == {
+        "notes/right": 0.5,
+        "notes/blurred": 0.0,
+        "notes/invented": 0.0,
+        "notes/repeated": 0.0,
+        "notes/kept": 0.5,
+        "notes/lost": 0.5,
+        "notes/stored": 0.5,
+        "notes/missed": 0.5,
+    }
+    assert note_metrics([], "notes") == {}

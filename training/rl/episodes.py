@@ -1,0 +1,242 @@
+"""Single memory turns as episodes: many replies to one prompt, each rewarded by what it noted.
+
+The outcome of a rollout says little of the one turn of many that lost a fact. Here a state from the
+middle of the policy's own rollouts (question, memory, chunk: the prompt of a memory turn) is asked
+again, `replies` times, and each reply is rewarded by the entries that it kept and added word for
+word, wrong and repeated ones costing (`training.rl.notes`). A slip of one in a hundred then shows
+in most groups, and the advantage falls on the tokens that made it.
+
+    whole rollouts of some questions -> their memory turns -> states, half of them such in which
+        the policy erred -> replies to each -> groups, learned from beside the whole rollouts
+
+For GRU-Mem a reply's reward has its format and exit parts as well, and the update gate's reward is
+weighed by alpha, as in whole rollouts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from agents.gru_mem import parse_gates, updated
+from agents.memagent import NO_MEMORY
+from core.answers import after_think
+from core.errors import RequestFailed
+from core.tokens import Tokenizer
+from core.types import Sample, Sampling, Trajectory, Turn
+from training.rl.advantages import informative, trajectory_advantages
+from training.rl.engines.engine import Generated, Request, RolloutEngine
+from training.rl.judge import Group, conversation
+from training.rl.notes import Due, Written, entries_of, notebook_of, written
+from training.rl.recipe import Episodes, RlRecipe
+from training.rl.rewards import EXIT_EARLY, EXIT_LATE, evidence_chunks, in_format
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where an episode starts: a memory turn's prompt, and what it is to be judged by. `memory`
+    and `chunk`: what the prompt holds. `holds`, `last`: whether the chunk has evidence, and whether
+    none comes after it. `erred`: whether the turn that it is from did."""
+
+    sample: Sample
+    prompt: Ids
+    memory: str
+    chunk: int
+    due: Due
+    holds: bool
+    last: bool
+    erred: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotedTurn:
+    """A memory turn of a rollout with what it made of its memory."""
+
+    state: State
+    written: Written
+
+
+def noted_turns(groups: Iterable[Group], recipe: RlRecipe, tokenizer: Tokenizer) -> list[NotedTurn]:
+    """The memory turns of the groups' rollouts; none of tasks whose right entries are unknown."""
+    return [turn for group in groups for turn in _turns_of(group, recipe, tokenizer)]
+
+
+def _turns_of(group: Group, recipe: RlRecipe, tokenizer: Tokenizer) -> list[NotedTurn]:
+    notebook = notebook_of(group.sample, tokenizer, recipe.chunk_tokens)
+    if notebook is None:
+        return []
+    held = evidence_chunks(group.sample, tokenizer, recipe.chunk_tokens)
+    last = max((number for number, holds in enumerate(held) if holds), default=0)
+    found = []
+    for end in group.trajectories:
+        memory = NO_MEMORY
+        for turn in end.turns:
+            if turn.tag != "memory" or turn.prompt_ids is None or not turn.reads:
+                continue
+            chunk = turn.reads[0].start // recipe.chunk_tokens
+            due = notebook.due(entries_of(memory), chunk)
+            after = NO_MEMORY if turn.memory is None else turn.memory
+            made = written(due, entries_of(after))
+            state = State(
+                sample=group.sample,
+                prompt=turn.prompt_ids,
+                memory=memory,
+                chunk=chunk,
+                due=due,
+                holds=held[chunk],
+                last=chunk >= last,
+                erred=not made.right,
+            )
+            found.append(NotedTurn(state, made))
+            memory = after
+    return found
+
+
+def drawn_states(
+    turns: Sequence[NotedTurn], count: int, setting: Episodes, rng: np.random.Generator
+) -> list[State]:
+    """`count` different states, fewer where there are no more: the share `errors` of them, as far
+    as there are so many, from turns that erred. Turns with nothing known and nothing to be found
+    are the last to be taken: there are many, and all alike."""
+    different: dict[Ids, State] = {}
+    for turn in turns:
+        known = different.get(turn.state.prompt)
+        if known is None or (turn.state.erred and not known.erred):
+            different[turn.state.prompt] = turn.state
+    states = list(different.values())
+    states = [states[int(place)] for place in rng.permutation(len(states))]
+    erred = [one for one in states if one.erred]
+    busy = [one for one in states if not one.erred and one.due.all]
+    blank = [one for one in states if not one.erred and not one.due.all]
+    first = erred[: round(setting.errors * count)]
+    rest = busy[: count - len(first)]
+    chosen = [*first, *rest, *erred[len(first) :], *blank]
+    return chosen[:count]
+
+
+def played_states(
+    states: Sequence[State],
+    engine: RolloutEngine,
+    sampling: Sampling,
+    recipe: RlRecipe,
+    seed: tuple[int, ...],
+) -> list[Group]:
+    """A judged group of replies to each state's prompt. Every draw comes from `seed`; replies that
+    were lost on the way are left out, and so is a state with fewer than two."""
+    setting = recipe.episodes
+    assert setting is not None
+    requests = [
+        Request(
+            state.prompt,
+            min(recipe.reply_tokens, engine.window_tokens - len(state.prompt)),
+            (*seed, number, again),
+        )
+        for number, state in enumerate(states)
+        for again in range(setting.replies)
+    ]
+    replies = list(engine.generate(requests, sampling)) if requests else []
+    groups = []
+    for number, state in enumerate(states):
+        mine = replies[number * setting.replies : (number + 1) * setting.replies]
+        whole = [one for one in mine if not isinstance(one, RequestFailed)]
+        if len(whole) > 1:
+            groups.append(_judged(state, whole, recipe, engine.tokenizer))
+    return groups
+
+
+def _judged(
+    state: State, replies: Sequence[Generated], recipe: RlRecipe, tokenizer: Tokenizer
+) -> Group:
+    turns = [_turn(state, reply, recipe, tokenizer) for reply in replies]
+    made = [written(state.due, entries_of(turn.memory or NO_MEMORY)) for turn in turns]
+    assert recipe.episodes is not None
+    parts = {"notes": tuple(one.reward(recipe.episodes.cost) for one in made)}
+    updates: tuple[tuple[float, ...], ...] = ()
+    ends = tuple(Trajectory(state.sample.id, (turn,), None, None, 0.0) for turn in turns)
+    if recipe.gated:
+        parts["exit"] = tuple(_exit(state, turn) for turn in turns)
+        parts["format"] = tuple(float(in_format(end, recipe.format)) for end in ends)
+        updates = tuple((_update(state, turn),) for turn in turns)
+    rewards_G = torch.tensor([math.fsum(values) for values in zip(*parts.values(), strict=True)])
+    advantages_G = trajectory_advantages(rewards_G, normalize_std=recipe.normalize_std)
+    apart = informative(rewards_G)
+    if recipe.gated:
+        updates_G = torch.tensor([one for (one,) in updates])
+        gates_G = trajectory_advantages(updates_G)
+        advantages_G = recipe.alpha * advantages_G + (1 - recipe.alpha) * gates_G
+    return Group(
+        sample=state.sample,
+        trajectories=ends,
+        rewards=tuple(rewards_G.tolist()),
+        outcomes=tuple(float(one.right) for one in made),
+        conversations=tuple(
+            conversation(turn, float(advantage))
+            for turn, advantage in zip(turns, advantages_G, strict=True)
+        ),
+        gates=(),
+        informative=bool((advantages_G != 0).any()),
+        rewarded_apart=apart,
+        parts=parts,
+        updates=updates,
+    )
+
+
+def _turn(state: State, reply: Generated, recipe: RlRecipe, tokenizer: Tokenizer) -> Turn:
+    text = tokenizer.decode(reply.reply_ids)
+    memory = updated(state.memory, text) if recipe.gated else after_think(text)
+    return Turn(
+        tag="memory",
+        messages=(),
+        reply=text,
+        finish_reason=reply.finish_reason,
+        prompt_tokens=len(state.prompt),
+        completion_tokens=len(reply.reply_ids),
+        seconds=0.0,
+        memory=memory,
+        prompt_ids=state.prompt,
+        reply_ids=reply.reply_ids,
+        logprobs=reply.logprobs,
+    )
+
+
+def _exit(state: State, turn: Turn) -> float:
+    """The exit gate's reward at this chunk: it should close at the last one with evidence."""
+    gates = parse_gates(turn.reply)
+    done = gates is not None and gates.done
+    if done == state.last:
+        return 0.0
+    return EXIT_EARLY if done else EXIT_LATE
+
+
+def _update(state: State, turn: Turn) -> float:
+    gates = parse_gates(turn.reply)
+    return 1.0 if gates is not None and gates.useful == state.holds else -1.0
+
+
+def note_metrics(turns: Iterable[NotedTurn], name: str) -> dict[str, float]:
+    """The errors a turn: of the entries due of old the share kept and lost, of the new ones the
+    share stored and missed, a turn's blurred, invented and repeated ones, and the share of turns
+    without any error."""
+    made = [turn.written for turn in turns]
+    if not made:
+        return {}
+    keep, store = sum(one.to_keep for one in made), sum(one.to_store for one in made)
+    metrics = {
+        "right": sum(one.right for one in made) / len(made),
+        "blurred": sum(one.blurred for one in made) / len(made),
+        "invented": sum(one.invented for one in made) / len(made),
+        "repeated": sum(one.repeated for one in made) / len(made),
+    }
+    if keep:
+        metrics["kept"] = sum(one.kept for one in made) / keep
+        metrics["lost"] = 1 - metrics["kept"]
+    if store:
+        metrics["stored"] = sum(one.stored for one in made) / store
+        metrics["missed"] = 1 - metrics["stored"]
+    return {f"{name}/{key}": value for key, value in metrics.items()}

@@ -1,0 +1,92 @@
+"""What a step's rollouts looked like, as numbers: rewards by component, by task and by turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from training.rl.judge import Group
+
+Metrics = dict[str, float]
+
+MOST_TURNS = 8
+"""Turns that have a curve of their own; rewards of later ones are in the mean alone."""
+
+
+def rollout_metrics(groups: Sequence[Group]) -> Metrics:
+    """What a step's rollouts looked like, dropped groups included: rewards, lengths (tokens),
+    failures; for GRU-Mem also the curves of the paper's Figures 8, 21 and 22."""
+    ends = [end for group in groups for end in group.trajectories]
+    turns = [turn for end in ends for turn in end.turns]
+    memories = [turn for turn in turns if turn.tag == "memory"]
+    metrics: Metrics = {
+        "reward": fmean(reward for group in groups for reward in group.rewards),
+        "outcome": fmean(outcome for group in groups for outcome in group.outcomes),
+        "reply_tokens": _mean(turn.completion_tokens for turn in turns),
+        "memory_tokens": _mean(turn.completion_tokens for turn in memories),
+        "cut_replies": _mean(turn.finish_reason == "length" for turn in turns),
+        "turns": len(turns) / len(ends),
+        "failures": _mean(end.failure is not None for end in ends),
+        "rollout_tokens": sum(turn.prompt_tokens + turn.completion_tokens for turn in turns),
+    }
+    metrics |= _rewards(groups)
+    records = [record for group in groups for record in group.gates]
+    if records:
+        kinds = [record.exit_kind for record in records if record.exit_kind is not None]
+        deviations = [r.exit_deviation for r in records if r.exit_deviation is not None]
+        present = sum(record.present_turns for record in records)
+        free = sum(record.free_turns for record in records)
+        metrics |= {
+            "update_accuracy_present": _share(sum(r.present_right for r in records), present),
+            "update_accuracy_free": _share(sum(r.free_right for r in records), free),
+            "exit_deviation": _mean(iter(deviations)),
+            "exit_deviation_absolute": _mean(map(abs, deviations)),
+            "format": _mean(record.in_format for record in records),
+        }
+        for kind in ("early", "exact", "late"):
+            metrics[f"exit_{kind}"] = _share(kinds.count(kind), len(kinds))
+    return metrics
+
+
+def turn_metrics(groups: Sequence[Group]) -> Metrics:
+    """The same of single memory turns as episodes: their rewards and parts, the share of replies
+    without any error, and how many of the groups tell their replies apart."""
+    if not groups:
+        return {"episodes": 0.0}
+    parts: dict[str, list[float]] = {}
+    for group in groups:
+        parts.setdefault("episode/reward", []).extend(group.rewards)
+        parts.setdefault("episode/right", []).extend(group.outcomes)
+        parts.setdefault(f"episode/right/{group.sample.task}", []).extend(group.outcomes)
+        for part, values in group.parts.items():
+            parts.setdefault(f"episode/reward/{part}", []).extend(values)
+    metrics = {name: fmean(values) for name, values in sorted(parts.items())}
+    apart = sum(group.informative for group in groups)
+    return metrics | {"episodes": float(len(groups)), "episode/apart": apart / len(groups)}
+
+
+def _rewards(groups: Sequence[Group]) -> Metrics:
+    """The rewards' parts (`reward/exit`), each whole and outcome by task, and GRU-Mem's update
+    rewards by turn (`update/turn_0`)."""
+    parts: dict[str, list[float]] = {}
+    for group in groups:
+        for part, values in group.parts.items():
+            parts.setdefault(f"reward/{part}", []).extend(values)
+        task = group.sample.task
+        parts.setdefault(f"reward/task/{task}", []).extend(group.rewards)
+        parts.setdefault(f"outcome/{task}", []).extend(group.outcomes)
+        for rollout in group.updates:
+            parts.setdefault("reward/update", []).extend(rollout)
+            for turn, value in enumerate(rollout[:MOST_TURNS]):
+                parts.setdefault(f"update/turn_{turn}", []).append(value)
+    return {name: fmean(values) for name, values in sorted(parts.items()) if values}
+
+
+def _mean(values: Iterable[float] | Iterable[int]) -> float:
+    found = [float(value) for value in values]
+    return fmean(found) if found else math.nan
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan
