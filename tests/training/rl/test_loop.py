@@ -212,7 +212,7 @@ def test_a_few_rollouts_of_every_step_are_written_down(folder: Path, tmp_path: P
     lines = [json.loads(line) for line in (tmp_path / ROLLOUTS_FILE).read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 1, 1, 2, 2, 2]
     first = lines[0]
-    assert [turn["tag"] for turn in first["turns"]] == ["memory"] * 3 + ["answer"]
+    assert [turn["tag"] for turn in first["turns"]] == ["memory"] * 2 + ["answer"]
     assert first["reward"] == first["reward/outcome"]
     assert first["golds"]
     run(recipe, tmp_path)  # nothing is left to do, and nothing is written twice

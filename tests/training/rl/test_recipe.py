@@ -86,7 +86,7 @@ def test_pocket_presets_extend_one_another() -> None:
     assert gru == pocket.model_copy(update=differs)
     assert {mix.name for mix in gru.tasks} > {mix.name for mix in pocket.tasks}
     assert load_rl_recipe("pocket-memagent").method == "memagent"
-    assert (pocket.engine, pocket.old_logprobs, pocket.share_prefixes) == ("torch", "engine", True)
+    assert (pocket.engine, pocket.old_logprobs, pocket.share_prefixes) == ("torch", "trainer", True)
 
 
 @pytest.mark.parametrize("name", rl_preset_names())
@@ -146,7 +146,7 @@ def test_a_file_may_extend_a_preset_or_a_file_beside_it(tmp_path: Path) -> None:
     write(tmp_path, 'extends = "pocket"\ngroups = 4\n[loss]\nclip_high = 0.28\n', "base.toml")
     mine = load_rl_recipe(write(tmp_path, 'extends = "base.toml"\nseed = 7\n'))
     assert (mine.name, mine.groups, mine.seed, mine.group_size) == ("mine", 4, 7, 8)
-    assert mine.loss == LossSettings(clip_low=0.2, clip_high=0.28, kl_beta=0.0)
+    assert mine.loss == LossSettings(clip_low=0.2, clip_high=0.28, kl_beta=0.0, dual_clip=3.0)
 
 
 @pytest.mark.parametrize(
