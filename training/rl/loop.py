@@ -37,9 +37,8 @@ from training.rl.episodes import (
 from training.rl.judge import Group, judge, said_again
 from training.rl.learner.protocol import RolloutLearner
 from training.rl.learner.states import Best, read_best, write_best
-from training.rl.metrics import Metrics, rollout_metrics, turn_metrics
+from training.rl.metrics import ROLLOUTS_FILE, Metrics, logged, rollout_metrics, turn_metrics
 from training.rl.recipe import RlRecipe
-from training.rl.rollout_log import ROLLOUTS_FILE, logged
 from training.state import OnStep, append_line, drop_lines_after
 
 METRICS_FILE = "metrics.jsonl"

@@ -6,10 +6,10 @@
 with r = pi / pi_old per token, and `total` the reply tokens of the whole mini-batch: one mean
 over tokens, whatever conversation they stand in. Two bounds that the papers here leave off:
 `dual_clip` c, with which a token of negative advantage counts c A at most, however large its ratio
-(Ye et al., arXiv:1912.09729, equation 5); and `importance_N`, pi_old over the engine's own
-probability, truncated above, by which each token's surrogate is weighted where the engine that
-drew the replies and the learner that scores them differ (Espeholt et al., arXiv:1802.01561,
-truncated importance weights). Each micro-batch gives its share of the sum
+(Ye et al., arXiv:1912.09729, equation 5); and `importance_weights`, pi_old over the engine's own
+probability, truncated above, where the engine that drew the replies and the learner that scores
+them differ (Espeholt et al., arXiv:1802.01561): they multiply the advantages, and so the surrogate
+and not the KL. Each micro-batch gives its share of the sum
 over that same total, so the losses (and gradients) of micro-batches add up to the whole.
 
 N: reply tokens of a micro-batch, from any number of groups and conversations; V: vocabulary.
@@ -46,7 +46,7 @@ class LossStats:
     gradient, read only by `means`, so that no device has to wait.
 
     `clipped`: tokens at which the min takes the clipped branch; `bounded`: those that the dual clip
-    bounds. `importance`: their weights. `kl`: k3 to the reference (0
+    bounds. `kl`: k3 to the reference (0
     without one). `ratio`, `log_ratio`, `log_ratio_max`: pi / pi_old, its absolute logarithm,
     and the largest of those. `surrogate`: the min, before the sign and without the KL.
     """
@@ -54,7 +54,6 @@ class LossStats:
     tokens: Tensor
     clipped: Tensor
     bounded: Tensor
-    importance: Tensor
     kl: Tensor
     ratio: Tensor
     log_ratio: Tensor
@@ -66,7 +65,6 @@ class LossStats:
             tokens=self.tokens + other.tokens,
             clipped=self.clipped + other.clipped,
             bounded=self.bounded + other.bounded,
-            importance=self.importance + other.importance,
             kl=self.kl + other.kl,
             ratio=self.ratio + other.ratio,
             log_ratio=self.log_ratio + other.log_ratio,
@@ -75,8 +73,8 @@ class LossStats:
         )
 
     def means(self) -> dict[str, float]:
-        """Per token: surrogate, clip_fraction, dual_clip_fraction, importance, kl, ratio,
-        log_ratio; and log_ratio_max.
+        """Per token: surrogate, clip_fraction, dual_clip_fraction, kl, ratio, log_ratio; and
+        log_ratio_max.
 
         Raises:
             ValueError: there are no tokens.
@@ -88,7 +86,6 @@ class LossStats:
             "surrogate": float(self.surrogate) / tokens,
             "clip_fraction": float(self.clipped) / tokens,
             "dual_clip_fraction": float(self.bounded) / tokens,
-            "importance": float(self.importance) / tokens,
             "kl": float(self.kl) / tokens,
             "ratio": float(self.ratio) / tokens,
             "log_ratio": float(self.log_ratio) / tokens,
@@ -105,21 +102,18 @@ def policy_loss(
     settings: LossSettings,
     reference_logprobs_N: Tensor | None = None,
     weights_N: Tensor | None = None,
-    importance_N: Tensor | None = None,
 ) -> tuple[Tensor, LossStats]:
     """This micro-batch's share of the mini-batch's loss (0-dim), and its statistics.
 
     Only `logprobs_N` carries gradient. `total_tokens`: reply tokens of the whole mini-batch.
     Without reference logprobs there is no KL term. `weights_N` multiplies each token's term;
     a token of weight 0 is left out of the statistics too, and `total_tokens` should not count it.
-    `importance_N` multiplies the surrogate alone, not the KL.
 
     Raises:
         ValueError: tensors of different shapes, no tokens in total, or a `kl_beta` above 0
             without a reference.
     """
-    others = (old_logprobs_N, advantages_N, reference_logprobs_N, weights_N, importance_N)
-    _check(logprobs_N, *others)
+    _check(logprobs_N, old_logprobs_N, advantages_N, reference_logprobs_N, weights_N)
     if total_tokens < 1:
         raise ValueError(f"total_tokens: got {total_tokens}, expected at least 1")
     if reference_logprobs_N is None and settings.kl_beta > 0:
@@ -134,8 +128,7 @@ def policy_loss(
         kl_N = torch.zeros_like(surrogate_N)
     else:
         kl_N = k3(logprobs_N, reference_logprobs_N)
-    weighed_N = surrogate_N if importance_N is None else surrogate_N * importance_N.detach()
-    terms_N = weighed_N - settings.kl_beta * kl_N
+    terms_N = surrogate_N - settings.kl_beta * kl_N
     if weights_N is not None:
         terms_N = terms_N * weights_N
     loss = -terms_N.sum() / total_tokens
@@ -147,7 +140,6 @@ def policy_loss(
             tokens=counted_N.sum(),
             clipped=((clipped_N < free_N) * counted_N).sum(),
             bounded=((surrogate_N > plain_N) * counted_N).sum(),
-            importance=(counted_N if importance_N is None else importance_N * counted_N).sum(),
             kl=(kl_N * counted_N).sum(),
             ratio=(ratio_N * counted_N).sum(),
             log_ratio=drift_N.sum(),

@@ -18,7 +18,7 @@ from training.rl.learner.protocol import Groups
 from training.rl.loss import LossSettings
 from training.rl.recipe import RlRecipe, Stage
 
-AVERAGED = ("clip_fraction", "importance", "kl", "ratio", "log_ratio", "surrogate", "entropy")
+AVERAGED = ("clip_fraction", "kl", "ratio", "log_ratio", "surrogate", "entropy")
 
 
 @dataclass
@@ -88,8 +88,9 @@ class Naive:
                 engine = torch.tensor(one.old_logprobs)
                 weight = torch.exp(old - engine).clamp(max=recipe.importance_cap)
             kl = torch.exp(kept - now) - (kept - now) - 1
-            terms.append(weight * surrogate - loss_settings.kl_beta * kl)
-            values = (clipped, weight, kl, ratio, (now - old).abs(), surrogate, entropies)
+            surrogate = weight * surrogate
+            terms.append(surrogate - loss_settings.kl_beta * kl)
+            values = (clipped, kl, ratio, (now - old).abs(), surrogate, entropies)
             seen.append(dict(zip(AVERAGED, (v.detach() for v in values), strict=True)))
         self.optimizer.zero_grad()
         (-torch.cat(terms).mean()).backward()

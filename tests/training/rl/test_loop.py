@@ -22,9 +22,9 @@ from training.rl.engines.engine import run_rollouts
 from training.rl.learner import states
 from training.rl.learner.states import Best, read_best
 from training.rl.loop import METRICS_FILE, Trainer
+from training.rl.metrics import ROLLOUTS_FILE
 from training.rl.recipe import Episodes, RlRecipe, Stage, recipe_json
 from training.rl.rewards import GruRewards
-from training.rl.rollout_log import ROLLOUTS_FILE
 from training.rl.run import finish, make_trainer
 from training.state import claim
 from training.tensors import write_tensors

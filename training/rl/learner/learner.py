@@ -161,7 +161,6 @@ class Learner:
                 settings=recipe.loss,
                 reference_logprobs_N=None if reference_U is None else reference_U[batch.index_N],
                 weights_N=None if counts else torch.zeros_like(batch.advantages_N),
-                importance_N=batch.importance_N,
             )
             # FSDP2 averages gradients over ranks; the loss is a share of one sum.
             (loss * self.world.size).backward()
@@ -235,13 +234,13 @@ class Learner:
         return done, float(self.world.sum(drift)) / tokens
 
     def _with_old(self, batch: MicroBatch, own_N: Tensor) -> MicroBatch:
-        """The batch with the learner's own old logprobs, and what they weigh beside the engine's
-        where the recipe caps that."""
+        """The batch with the learner's own old logprobs; its advantages weighed by what they are
+        beside the engine's, where the recipe caps that."""
         cap = self.recipe.importance_cap
         if cap is None:
             return replace(batch, old_logprobs_N=own_N)
         weights_N = importance_weights(own_N, batch.old_logprobs_N, cap)
-        return replace(batch, old_logprobs_N=own_N, importance_N=weights_N)
+        return replace(batch, old_logprobs_N=own_N, advantages_N=batch.advantages_N * weights_N)
 
     def _autocast(self) -> torch.autocast:
         mixed = self.recipe.precision == "bfloat16"

@@ -46,8 +46,8 @@ class MicroBatch:
 
     ids_BT, positions_BT, segments_BT: int64. U different reply tokens: rows_U, columns_U are
     the places they are predicted *from*, targets_U the tokens. N >= U reply tokens of all the
-    conversations: index_N says which of the U, next to their advantages, old logprobs and
-    importance weights (1, until the learner knows better).
+    conversations: index_N says which of the U, next to their advantages and old
+    logprobs.
     """
 
     ids_BT: Tensor  # noqa: N815
@@ -59,7 +59,6 @@ class MicroBatch:
     index_N: Tensor  # noqa: N815
     advantages_N: Tensor  # noqa: N815
     old_logprobs_N: Tensor  # noqa: N815
-    importance_N: Tensor  # noqa: N815
 
     @property
     def branched(self) -> bool:
@@ -165,5 +164,4 @@ def _collate(rows: Sequence[Row], pad: int) -> MicroBatch:
         torch.tensor(index),
         torch.tensor(advantages),
         torch.tensor(old),
-        torch.ones(len(old)),
     )
