@@ -133,6 +133,7 @@ def log_amounts(ax: Axes) -> None:
     """A log scale up, of what is drawn: two ticks at least are labelled."""
     ax.set_yscale("log")
     low, high = ax.get_ylim()
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
+    steps = (1,) if high > 100 * low else (1, 2, 5) if high > 5 * low else range(1, 10)
+    ax.yaxis.set_major_locator(LogLocator(subs=[float(step) for step in steps]))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))

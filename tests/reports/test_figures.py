@@ -96,7 +96,7 @@ def test_published_curves_need_single_lengths() -> None:
     assert drawn.png.startswith(PNG)
 
 
-@pytest.mark.parametrize("costs", [(1_500, 9_000), (11, 19), (3, 250), (1, 200_000)])
+@pytest.mark.parametrize("costs", [(1_500, 9_000), (55, 120), (11, 19), (3, 250), (1, 200_000)])
 def test_an_axis_of_costs_has_two_labels_at_least(costs: tuple[int, int]) -> None:
     ax = Figure().subplots()
     ax.plot((1, 2), costs)
