@@ -7,10 +7,23 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 
 from core.errors import UsageError
 from tests.training.test_batches import SINGLE, small_recipe
-from training.warmstart.recipe import HERE, Bucket, Course, Stage, WarmstartRecipe, course_of
+from training.warmstart import recipe as recipe_module
+from training.warmstart.batches import training_batch
+from training.warmstart.demonstrations import DemonstrationWriter
+from training.warmstart.pocket_tokenizer import save_pocket_tokenizer
+from training.warmstart.recipe import (
+    HERE,
+    Bucket,
+    Course,
+    Stage,
+    WarmstartRecipe,
+    course_of,
+    load_recipe,
+)
 from training.warmstart.stories import TaskShape
 from training.warmstart.train import train_warmstart
 
@@ -89,3 +102,34 @@ def test_a_curriculum_that_cannot_be_gone_through_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         replace(small_recipe(), **change)  # type: ignore[arg-type]
+
+
+def test_a_control_goes_on_from_a_checkpoint_of_its_own_shape(tmp_path: Path) -> None:
+    base = train_warmstart(small_recipe(steps=2), tmp_path / "base", device="cpu")
+    still = replace(small_recipe(steps=2), init="checkpoint", model=str(base), learning_rate=0.0)
+    out = train_warmstart(still, tmp_path / "control", device="cpu")
+    one, two = (load_file(folder / "model.safetensors") for folder in (base, out))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    other = replace(still, shape=replace(still.shape, layers=2))
+    with pytest.raises(UsageError, match="num_hidden_layers"):
+        train_warmstart(other, tmp_path / "other", device="cpu")
+    with pytest.raises(UsageError, match="--model"):
+        replace(still, model=None)
+
+
+@pytest.mark.parametrize("name", ["pocket-base", "pocket-control"])
+def test_recipes_plant_nothing_and_draw_every_stage(name: str, tmp_path: Path) -> None:
+    folder = Path(recipe_module.__file__).parent / "recipes"
+    recipe = load_recipe(folder / f"{name}.json", model="base" if "control" in name else None)
+    assert {stage.slips for stage in recipe.stages} == {0.0}
+    assert {task.base for task in recipe.stages[-1].tasks} >= {
+        "niah_multikey_2",
+        "vt",
+        "fiction_2hop",
+    }
+    save_pocket_tokenizer(tmp_path, window_tokens=1280, vocabulary=recipe.vocabulary)
+    writer = DemonstrationWriter(Tokenizer.from_file(str(tmp_path / "tokenizer.json")), recipe.form)
+    for number, stage in enumerate(recipe.stages):
+        for step in range(number, number + 6):
+            batch = training_batch(writer, recipe, stage, step, pad=0)
+            assert len(batch.targets_N) > 20
