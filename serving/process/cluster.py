@@ -66,6 +66,8 @@ def join(address: str, give_up: Callable[[str], None]) -> str:
     if has_token():
         # Ray clusters ask for the user's token by default, and clients do not offer it.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if _on_loopback_alone(address):
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     hint = (
         "Is it up (`ray status`), the same Ray 2.60.0, and is its token in ~/.ray/auth_token "
         "or RAY_AUTH_TOKEN?"
@@ -110,6 +112,22 @@ def _check_address(address: str) -> None:
             f"--ray-address {address}: nobody listens there ({error}). `ray status` on the head "
             "tells whether the cluster is up, its `ray start` printed the address."
         ) from error
+
+
+def _on_loopback_alone(address: str) -> bool:
+    """Whether a cluster's head listens on loopback and not at this machine's address, which Ray
+    puts in the place of 127.0.0.1 unless it is told that clusters are of one machine."""
+    host, _, port = address.rpartition(":")
+    if host not in ("localhost", LOOPBACK):
+        return False
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outward:
+        try:
+            outward.connect(("192.0.2.1", 9))  # sends nothing: asks for the route
+            own = outward.getsockname()[0]
+            socket.create_connection((own, int(port)), timeout=CONNECT_S).close()
+        except OSError:
+            return True
+    return False
 
 
 def has_token() -> bool:

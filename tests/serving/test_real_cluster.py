@@ -28,11 +28,11 @@ pytestmark = pytest.mark.cluster
 
 SUITE = """
 summary = "small"
-pairs = [["pocket-memagent", "memagent"]]
 seed = 1
 [sampling]
 temperature = 0.7
 [[cells]]
+pairs = [["pocket-memagent", "memagent"]]
 tasks = ["niah_single_1"]
 lengths = [8192]
 samples = 16
@@ -51,8 +51,9 @@ class TwoNodes:
     def workers(self, title: str) -> list[psutil.Process]:
         """The cluster's processes of that title."""
         found = []
-        for process in psutil.process_iter():
+        for pid in psutil.pids():  # process_iter keeps objects of processes that have ended
             try:
+                process = psutil.Process(pid)
                 ours = process.environ().get("RAY_AUTH_TOKEN") == self.environment["RAY_AUTH_TOKEN"]
                 if ours and title in " ".join(process.cmdline()):
                     found.append(process)
@@ -219,7 +220,7 @@ def test_a_replica_of_two_workers_stays_on_one_node(
             assert pool.replicas == 2
             told = subprocess.run(
                 [sys.executable, "-c", GROUPS, nodes.address],
-                env=nodes.environment,
+                env=nodes.environment | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"},
                 capture_output=True,
                 text=True,
                 check=True,
