@@ -33,7 +33,7 @@ def add_rl(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             "train rl pocket-grumem --steps 20 --seed 1 --out results/train/short",
         ),
     )
-    add.add_argument("recipe", nargs="?", metavar="PRESET|FILE.toml", help="see --list")
+    add.add_argument("recipe", nargs="?", metavar="PRESET|FILE", help="see --list")
     add.add_argument("--list", action="store_true", help="list the presets, and train nothing")
     add.add_argument("--out", type=Path, metavar="DIR", help=f"default: {RUNS}/PRESET")
     add.add_argument("--data", type=Path, metavar="DIR", help="folder of HotpotQA, SQuAD, essays")

@@ -14,6 +14,7 @@ what differs, tables merged key by key, lists replaced.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -261,7 +262,8 @@ def rl_preset_names() -> list[str]:
 
 
 def load_rl_recipe(name_or_path: str | Path) -> RlRecipe:
-    """Reads a preset by name, or a recipe from a path that ends in .toml.
+    """Reads a preset by name, or a recipe from a path that ends in .toml, or in .json as a
+    checkpoint has it.
 
     Raises:
         UsageError: no such recipe, or a file that is not one; names the line or field.
@@ -276,10 +278,11 @@ def recipe_json(recipe: RlRecipe) -> str:
 
 
 def _path_of(name: str, beside: Path) -> Path:
-    path = beside / name if name.endswith(".toml") else PRESETS / f"{name}.toml"
+    is_path = name.endswith((".toml", ".json"))
+    path = beside / name if is_path else PRESETS / f"{name}.toml"
     if not path.is_file():
         known = not_known(name, rl_preset_names())
-        raise UsageError(f"recipe {known}; or give a path that ends in .toml")
+        raise UsageError(f"recipe {known}; or give a path that ends in .toml or .json")
     return path
 
 
@@ -287,10 +290,11 @@ def _read(path: Path, extended_by: tuple[Path, ...]) -> dict[str, Any]:
     """The file's fields, laid over those of the recipe that it extends."""
     if path.resolve() in extended_by:
         raise UsageError(f"{path}: extends itself, through {len(extended_by)} files")
+    read = json.loads if path.suffix == ".json" else tomllib.loads
     try:
-        fields = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not valid TOML: {error}") from error
+        fields: dict[str, Any] = read(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # of both
+        raise UsageError(f"{path}: not valid {path.suffix[1:].upper()}: {error}") from error
     base = fields.pop("extends", None)
     if base is None:
         return fields

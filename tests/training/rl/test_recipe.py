@@ -204,3 +204,19 @@ def test_committed_records_are_recipes_that_say_what_they_were_trained_on(path: 
     if recipe.gated:
         assert (recipe.method, recipe.format) == ("gru_mem@answer_layout=memagent", "gates")
     assert not recipe.decay_all
+
+
+@pytest.mark.parametrize("name", ["pocket-memagent", "pocket-grumem"])
+def test_a_checkpoints_own_recipe_makes_it_again(name):
+    path = CHECKPOINTS / name / "recipe.json"
+
+    recipe = load_rl_recipe(path)
+
+    assert recipe == RlRecipe.model_validate_json(path.read_text())
+    assert (recipe.name, recipe.chunk_tokens, recipe.top_p) == (name, 512, 0.95)
+
+
+def test_a_recipe_that_is_no_json_is_told(tmp_path):
+    (tmp_path / "mine.json").write_text("{")
+    with pytest.raises(UsageError, match="not valid JSON"):
+        load_rl_recipe(tmp_path / "mine.json")
