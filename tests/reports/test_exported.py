@@ -53,6 +53,7 @@ def test_what_a_run_cost_is_in_its_export_and_in_the_ledger_of_several(
     unpriced = exported(run_dir, tmp_path / "unpriced.jsonl")
     with Store.write(run_dir) as store:
         (_, turn) = store.turns_of((2, 0, 0))[0]
+        store.forget_turns((2, 0, 0), 0)
         store.add_turn((2, 0, 0), 0, "hash0", replace(turn, usd=0.25))
         store.keep_spent(Spent(0.5, 2.0))
     ours = load_run(exported(run_dir, tmp_path / "samples.jsonl"))

@@ -161,7 +161,7 @@ def test_where_vllm_has_no_such_logprobs_the_engines_are_not_for_training(
         served_entry(both, folder)
     served_entry(both.model_copy(update={"old_logprobs": "trainer"}), folder)
     hotter = Stage(start=5, temperature=1.3, top_p=1.0)
-    later = recipe.model_copy(update={"top_p": 0.9, "stages": (hotter,)})
+    later = both.model_copy(update={"temperature": 1.0, "stages": (hotter,)})
     with pytest.raises(UsageError, match="top_p cut"):
         served_entry(later, folder)
     uncut = served_entry(later.model_copy(update={"top_p": 1.0}), folder)

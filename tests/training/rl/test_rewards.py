@@ -142,7 +142,7 @@ THOUGHT, CHECK, KEPT, ON = (
         ("t</think>" + CHECK + KEPT + ON, False, True),
         ("I say " + THOUGHT + CHECK + KEPT + ON, False, True),
         (THOUGHT + THOUGHT + CHECK + KEPT + ON, False, True),
-        (THOUGHT + CHECK + "<update>m<next>end</next></update>" + ON, False, True),
+        (THOUGHT + CHECK + "<update>m<next>end</next></update>" + ON, False, False),
         (f"<think>{CHECK}</think>{CHECK}{KEPT}{ON}", False, True),
         (THOUGHT + KEPT + CHECK + ON, False, False),
         (THOUGHT + CHECK + KEPT, False, False),
