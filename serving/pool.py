@@ -317,6 +317,9 @@ class Pool:
                 names = ", ".join(self._models)
                 account = account_of(self._folder, self.log_file)
                 self._ended = ServerDied(f"the pool of {names} ended. {account}")
+                if self._child is not None and any(m.ready for m in self._models.values()):
+                    # Not by `stop`. On a cluster the replicas live on, and no request would tell.
+                    self._report(f"pool: {self._ended}")
             self._changed.notify_all()
         self._answers.put(None)
 

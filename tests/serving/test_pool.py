@@ -116,6 +116,15 @@ def test_a_pool_that_dies_later_is_found_by_check(start):
             pool.check()
 
 
+def test_the_death_of_a_pools_process_is_told_though_its_replicas_may_answer_on(start):
+    with start(f"say(**{READY})\ntime.sleep(0.2)\n") as pool:
+        _until(lambda: len(start.told) == 2)
+        assert f"the pool of {MODEL} ended" in start.told[-1]
+        with pytest.raises(ServerDied, match="ended"):
+            pool.check()
+    assert len(start.told) == 2
+
+
 SEVERAL = (
     f"say(state='loading', model='a', replicas=1, kind='CPU')\nsay(**{dict(READY, model='a')})\n"
     "say(state='failed', model='b', text='b has no memory')\n"

@@ -186,14 +186,17 @@ def test_a_pool_that_is_killed_is_told_and_its_remains_make_room_for_the_next(
         ]
         pool.send_signal(signal.SIGKILL)
         _, said = sweep.communicate(timeout=300)
-        assert sweep.returncode == 1
+        # Its replicas live on, and may answer what is left; if not, that is owed.
+        assert sweep.returncode in (0, 1)
         assert b"the pool of pocket-memagent ended" in said
     finally:
         sweep.kill()
         sweep.wait()
     # The application of the dead pool still holds the CPUs; it is ours, and is cleared.
-    assert subprocess.run(command, env=cluster.environment, check=False).returncode == 0
-    check_whole(run_dir)
+    for out in (run_dir, tmp_path / "another"):
+        again = [*command[:-1], str(out)]
+        assert subprocess.run(again, env=cluster.environment, check=False).returncode == 0
+        check_whole(out)
 
 
 GROUPS = """
