@@ -16,6 +16,7 @@ from serving.app import (
     tokenizer_alone,
 )
 from serving.catalogue import REPOSITORY, find_model
+from serving.leftovers import MARK, clear_away, new_folder
 from serving.placement import Layout
 from tests.tiny_model import write_tiny_model
 
@@ -146,6 +147,9 @@ def test_a_replica_keeps_to_one_node_and_no_router_deals_requests_round(tmp_path
     pytest.importorskip("vllm")
     program = (
         "import sys; from pathlib import Path\n"
+        "from serving.process import cluster\n"
+        # Ray Serve's builder asks Ray, which would look for a cluster of its own choice.
+        "cluster.start(Path(sys.argv[3]), cpus=1, direct=sys.argv[2] == 'True')\n"
         "from serving.app import build_application\n"
         "from serving.catalogue import find_model\n"
         "from serving.placement import Layout\n"
@@ -161,15 +165,18 @@ def test_a_replica_keeps_to_one_node_and_no_router_deals_requests_round(tmp_path
         "router = server._deployment_config.request_router_config.request_router_class\n"
         "print(server.num_replicas, app._ingress_request_router, router)\n"
     )
-    environment = os.environ | {"RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": str(int(direct))}
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path), str(direct)],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        env=environment,
-        check=False,
-    )
+    folder = new_folder()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path), str(direct), str(folder)],
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
+            env=os.environ | {MARK: str(folder)},
+            check=False,
+        )
+    finally:
+        clear_away(folder)
     assert done.returncode == 0, done.stderr[-2000:]
     placed, routed = done.stdout.splitlines()[-2:]
     assert placed == '[{"CPU": 1, "GPU": 1.0}, {"GPU": 1.0}] STRICT_PACK'

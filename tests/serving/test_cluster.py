@@ -59,6 +59,19 @@ def test_a_port_that_is_no_cluster_is_given_up() -> None:
     assert f"no Ray cluster at 127.0.0.1:{port} let us in within 1 s" in done.stdout
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_head_on_loopback_alone_is_told_from_one_that_all_reach(host: str) -> None:
+    with socket.create_server((host, 0)) as head:
+        port = head.getsockname()[1]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outward:
+            try:
+                outward.connect(("192.0.2.1", 9))
+            except OSError:
+                pytest.skip("this machine has loopback alone")
+        assert cluster._on_loopback_alone(f"127.0.0.1:{port}") is (host == "127.0.0.1")
+    assert not cluster._on_loopback_alone("192.0.2.7:6379")
+
+
 def test_an_application_tells_whose_it_is() -> None:
     name = cluster.application_name("qwen2.5-7b-instruct")
     assert name == f"longmem-qwen2.5-7b-instruct-{socket.gethostname()}-{os.getpid()}"
