@@ -47,8 +47,8 @@ from commands.flags import numbers
 from core.errors import ServerDied
 from core.tokens import Tokenizer
 from core.types import Message, Sample, Sampling, Turn
-from perf.null_server import null_server
-from perf.null_sweep import made_sample, plan_of, prompts_of, swept, tokenized_sample
+from perf.null.server import null_server
+from perf.null.sweep import made_sample, plan_of, prompts_of, swept, tokenized_sample
 from serving.api.connection import allow_files
 from serving.api.wire import Asked, request_body
 from serving.client import Client, ClientOptions

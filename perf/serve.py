@@ -1,8 +1,8 @@
-"""Requests a second of the pocket's pool: the model in the engine's process, against Ray's
-default of a process of its own (serving/callbacks.py). Prints the ratio of the two, measured
-in one run.
+"""Requests a second of the pocket's pool with one of its CPU settings varied, and the ratio, in
+one run: the model in the engine's process, against Ray's default of a process of its own
+(serving/callbacks.py); or float32 against bfloat16, of which `cpu_dtype` takes one.
 
-    python perf/serve.py [--requests 600]
+    python perf/serve.py [--requests 600] [--vary dtype]
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from tasks.registry import find_task
 from tasks.task import Coordinates, Materials
 
 CHUNK = 512
+VALUES = {"engine_process": ("two", "one"), "dtype": ("bfloat16", "float32")}
+"""Of each setting the reference, and the other."""
 
 
 def prompts(tokenizer: Tokenizer, count: int) -> list[Message]:
@@ -64,18 +66,20 @@ def main() -> None:
     """Measures both, reference first."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=600)
-    count = parser.parse_args().requests
+    parser.add_argument("--vary", choices=sorted(VALUES), default="engine_process")
+    arguments = parser.parse_args()
+    reference, other = VALUES[arguments.vary]
     entry = find_model("pocket-base")
     tokenizer = Tokenizer.load(entry.location)
-    asked = prompts(tokenizer, count)
+    asked = prompts(tokenizer, arguments.requests)
     rates = {}
-    for engine_process in ("two", "one"):
-        cpu = entry.cpu.model_copy(update={"engine_process": engine_process})
+    for value in (reference, other):
+        cpu = entry.cpu.model_copy(update={arguments.vary: value})
         variant = entry.model_copy(update={"cpu": cpu})
         with tempfile.TemporaryDirectory() as logs, Pool(variant, log_dir=Path(logs)) as pool:
-            rates[engine_process] = asyncio.run(rate(pool.base_url, entry, tokenizer, asked))
-        print(f"engine and model in {engine_process}: {rates[engine_process]:.1f} requests/s")
-    print(f"ratio one / two: {rates['one'] / rates['two']:.2f}")
+            rates[value] = asyncio.run(rate(pool.base_url, entry, tokenizer, asked))
+        print(f"{arguments.vary} {value}: {rates[value]:.1f} requests/s")
+    print(f"ratio {other} / {reference}: {rates[other] / rates[reference]:.2f}")
 
 
 if __name__ == "__main__":

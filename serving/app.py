@@ -79,9 +79,8 @@ def engine_arguments(
 
 @cache
 def cpu_dtype(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """bfloat16 where the CPU has instructions that multiply it, else float32: without them a pool
-    of the pocket reads prompts 2.6 times as slowly in bfloat16, with them in two thirds of the
-    time."""
+    """bfloat16 where the CPU has instructions that multiply it, else float32, which is faster
+    there: `perf/serve.py --vary dtype`."""
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     flags = {flag for line in lines for flag in line.partition(":")[2].split()}
     return "bfloat16" if flags & {"avx512_bf16", "amx_bf16", "bf16"} else "float32"

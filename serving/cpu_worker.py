@@ -34,8 +34,9 @@ class TunedCPUWorker(CPUWorker):
 class NucleusSampler(TopKTopPSampler):
     """Draws the tokens that vLLM's sampler draws from the same logits and seeds.
 
-    Theirs sorts the whole vocabulary for every token (vLLM 0.29.0), which costs a small model as
-    much as its forward pass; the nucleus of top_p is nearly always among a few candidates.
+    Theirs sorts the whole vocabulary for every token (vLLM 0.29.0), which takes longer than a small
+    model's own step; the nucleus of top_p is nearly always among a few candidates
+    (`perf/sampler.py`).
     """
 
     def forward_cpu(

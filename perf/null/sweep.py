@@ -19,7 +19,7 @@ from core.context import Chunk, Context
 from core.rollout import rollout
 from core.tokens import Tokenizer
 from core.types import Message, Problem, Sample, Sampling, Turn
-from perf.null_server import REPLY
+from perf.null.server import REPLY
 from serving.client import Client
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
