@@ -11,7 +11,7 @@ from transformers import Qwen2ForCausalLM
 
 from core.errors import SettingsChanged, UsageError
 from tests.training.test_batches import small_recipe
-from training.warmstart.recipe import Course, load_recipe, recipe_json
+from training.warmstart.recipe import Course, Precision, load_recipe, recipe_json
 from training.warmstart.train import train_warmstart
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +40,23 @@ def test_a_killed_run_ends_with_the_unbroken_runs_weights(tmp_path: Path) -> Non
     lines = (broken / "curve.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines]
     assert steps == [2, 4]
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+def test_the_precision_of_the_products_is_the_recipes(
+    tmp_path: Path, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[torch.dtype] = set()
+    linear = torch.nn.functional.linear
+
+    def noted(*arguments: torch.Tensor) -> torch.Tensor:
+        made = linear(*arguments)
+        seen.add(made.dtype)
+        return made
+
+    monkeypatch.setattr(torch.nn.functional, "linear", noted)
+    train_warmstart(replace(small_recipe(steps=2), precision=precision), tmp_path, device="cpu")
+    assert seen == {getattr(torch, precision)}
 
 
 def test_a_checkpoint_loads_as_plain_qwen2(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from training.warmstart.pocket_tokenizer import Vocabulary
 from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
 
+Precision = Literal["bfloat16", "float32"]
+
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
@@ -69,7 +71,8 @@ class WarmstartRecipe:
 
     `layers_rate`: factor on the learning rate of all but the embeddings. At the full rate
     AdamW's first hundred steps, equally large in every weight, undo what the mimetic start
-    wrote but the loss does not yet use. `model`: where `init` is a checkpoint, its folder; shape
+    wrote but the loss does not yet use. `precision`: of the matrix products, by autocast; weights
+    and optimizer are float32 either way. `model`: where `init` is a checkpoint, its folder; shape
     and vocabulary must be those of the recipe.
     """
 
@@ -89,6 +92,7 @@ class WarmstartRecipe:
     beta1: float = 0.9
     beta2: float = 0.98
     clip_norm: float = 1.0
+    precision: Precision = "bfloat16"
     eval_every: int = 100
     eval_samples: int = 24
     save_every: int = 200

@@ -41,7 +41,14 @@ from training.warmstart.batches import (
 from training.warmstart.demonstrations import Demonstration, DemonstrationWriter, Kind
 from training.warmstart.mimetic import mimetic_model, pocket_config, random_model
 from training.warmstart.pocket_tokenizer import IM_END, IM_START, PAD, save_pocket_tokenizer
-from training.warmstart.recipe import HERE, Course, WarmstartRecipe, course_of, recipe_json
+from training.warmstart.recipe import (
+    HERE,
+    Course,
+    Precision,
+    WarmstartRecipe,
+    course_of,
+    recipe_json,
+)
 from training.warmstart.scenes.scene import Odds
 
 Metrics = Mapping[str, float]
@@ -138,8 +145,8 @@ def _train(run: _Run, turns: _Turns, out: Path, on_step: OnStep | None) -> None:
             metrics["rate"] = run.course.rate_at(run.step - 1)
             metrics["tokens_per_s"] = round(seen / (time.monotonic() - started))
             metrics["padding"] = round(padding / seen, 4)
-            metrics |= evaluate(run.model, turns.held_out, where)
-            here = evaluate(run.model, turns.held_out_of(number), where)
+            metrics |= evaluate(run.model, turns.held_out, recipe.precision)
+            here = evaluate(run.model, turns.held_out_of(number), recipe.precision)
             run.course = run.course.after(run.step, here)
             metrics |= here
             append_line(out / CURVE_FILE, {"step": run.step, **metrics})
@@ -228,7 +235,7 @@ def stage_batches(
 
 
 def evaluate(
-    model: Qwen2ForCausalLM, held_out: Mapping[str, Batch], where: torch.device
+    model: Qwen2ForCausalLM, held_out: Mapping[str, Batch], precision: Precision
 ) -> dict[str, float]:
     """Share of held-out turns whose greedy reply is exactly right, by name; those without any
     turn are left out."""
@@ -237,8 +244,8 @@ def evaluate(
     for name, batch in held_out.items():
         if not len(batch.ids_BT):
             continue
-        with torch.autocast(where.type, torch.bfloat16):
-            right = exact_matches(model, _to(batch, where))
+        with _autocast(model.device, precision):
+            right = exact_matches(model, _to(batch, model.device))
         scores[name] = round(float(np.mean(right)), 4)
     model.train()
     return scores
@@ -249,7 +256,7 @@ def _train_step(run: _Run, batch: Batch) -> float:
     recipe = run.course.recipe
     for group in run.optimizer.param_groups:
         group["lr"] = run.course.rate_at(run.step) * group["scale"]
-    with torch.autocast(batch.ids_BT.device.type, torch.bfloat16):
+    with _autocast(batch.ids_BT.device, recipe.precision):
         logits = reply_logits(run.model, batch)
     loss = nn.functional.cross_entropy(logits.float(), batch.targets_N)
     loss.backward()
@@ -257,6 +264,10 @@ def _train_step(run: _Run, batch: Batch) -> float:
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
     return float(loss.detach())
+
+
+def _autocast(where: torch.device, precision: Precision) -> torch.autocast:
+    return torch.autocast(where.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def _optimizer(model: Qwen2ForCausalLM, recipe: WarmstartRecipe) -> torch.optim.AdamW:
