@@ -49,7 +49,8 @@ def offline() -> None:
     from vllm import LLM, SamplingParams
 
     job = json.loads(sys.stdin.read())
-    real, sys.stdout = sys.stdout, sys.stderr  # vLLM logs to stdout
+    real = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # vLLM's processes log to what they inherit as stdout
     engine = LLM(model=job["model"], **job["arguments"])
     sampling = SamplingParams(temperature=0.0, max_tokens=REPLY_TOKENS)
     asked = [{"prompt_token_ids": ids} for ids in job["prompts"]]

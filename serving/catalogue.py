@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,7 +108,7 @@ class ModelEntry(_Settings):
         """Whether the weights are a folder of this repository."""
         return self.source.startswith("./")
 
-    @cached_property
+    @property
     def location(self) -> str:
         """An absolute folder, or the hub id.
 

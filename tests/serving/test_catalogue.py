@@ -1,4 +1,5 @@
 import csv
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +88,13 @@ def test_what_is_said_of_weights_does_not_go_to_other_weights(tmp_path):
     assert (REPOSITORY / models["c"].source).resolve() == (tmp_path / "mine").resolve()
     published = find_model("rl-memagent-7b").with_weights(tmp_path)
     assert (published.published_name, published.revision) == (None, None)
+
+
+def test_other_weights_are_elsewhere_also_when_the_first_were_looked_for(tmp_path):
+    pocket = find_model("pocket-base")
+    for file in Path(pocket.location).glob("*.*"):
+        (tmp_path / file.name).symlink_to(file)
+    assert pocket.with_weights(tmp_path).location == str(tmp_path.resolve())
 
 
 def test_a_file_of_ones_own_may_change_an_entry(tmp_path):
