@@ -89,18 +89,20 @@ class Retrieval:
 
     async def answer(self, problem: Problem, chat: Chat) -> Answer:
         """See `core.types.Method`."""
-        text, read, unread = await read_in_thread(self._prompt, problem)
+        text, taken, tokens = await read_in_thread(self._prompt, problem)
+        read = _spans(taken)
         turn = await chat(
             [Message("user", text)],
             max_tokens=self.settings.output_tokens,
             tag="answer",
             reads=read,
         )
-        counts = {"chunks_read": len(read)}
+        unread = tokens - sum(span.end - span.start for span in read)
+        counts = {"chunks_read": len(taken)}
         return Answer(*answered(turn.reply, self.settings.answer_form), unread, counts)
 
-    def _prompt(self, problem: Problem) -> tuple[str, list[TokenSpan], int]:
-        """The prompt within the input budget, the chunks in it, and the tokens of all others."""
+    def _prompt(self, problem: Problem) -> tuple[str, list[Chunk], int]:
+        """The prompt within the input budget, the chunks in it, and the tokens of the context."""
         settings = self.settings
         size, tokens = settings.chunk_tokens, 0
 
@@ -125,8 +127,7 @@ class Retrieval:
             if not best or self.tokenizer.count(text) <= settings.input_tokens:
                 break
             best.pop()
-        read = [chunk.tokens for chunk in taken]
-        return text, read, tokens - sum(span.end - span.start for span in read)
+        return text, taken, tokens
 
 
 def words(text: str) -> list[str]:
@@ -151,6 +152,16 @@ def bm25(chunks: Iterable[Sequence[str]], query: Sequence[str], k1: float, b: fl
     index.index((counted, vocabulary), create_empty_token=False, show_progress=False)
     scores = index.get_scores_from_ids([numbers[word] for word in query])
     return [float(score) for score in scores]
+
+
+def _spans(chunks: Iterable[Chunk]) -> list[TokenSpan]:
+    """What chunks in reading order cover; a fact across the edge of two neighbours is read."""
+    spans: list[TokenSpan] = []
+    for chunk in chunks:
+        follows = bool(spans) and spans[-1].end == chunk.tokens.start
+        start = spans.pop().start if follows else chunk.tokens.start
+        spans.append(TokenSpan(start, chunk.tokens.end))
+    return spans
 
 
 def _joined(chunks: Sequence[Chunk]) -> str:

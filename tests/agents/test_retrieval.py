@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import tracemalloc
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -106,11 +105,12 @@ async def test_the_best_chunks_stand_in_reading_order(tokenizer: Tokenizer) -> N
         tokenizer, context, "What did the zebra do at the harbour?", chunk_tokens=40,
         input_tokens=400, output_tokens=9, most_chunks=3,
     )  # fmt: skip
-    chunks = {chunk.tokens: chunk for chunk in context.chunks(tokenizer, 40)}
-    parts = [chunks[span].text for span in reads]
-    gaps = ["" if one.end == two.start else GAP for one, two in pairwise(reads)]
-    shown = parts[0] + "".join(gap + text for gap, text in zip(gaps, parts[1:], strict=True))
-    assert set(gaps) == {"", GAP}
+    chunks = [*context.chunks(tokenizer, 40)]
+    shown = GAP.join(
+        "".join(one.text for one in chunks if span.start <= one.tokens.start < span.end)
+        for span in reads
+    )
+    assert len(reads) == 2  # of three chunks two are neighbours
     assert prompt == BEFORE + shown + THEREFORE.format(
         question="What did the zebra do at the harbour?"
     )
@@ -131,7 +131,7 @@ async def test_neighbours_join_without_a_seam_and_a_short_context_is_sent_whole(
     )
     assert prompt == BEFORE + context.text() + BOXED.format(question="What?")
     assert answer.truncated_tokens == 0
-    assert len(reads) > 1
+    assert reads == (TokenSpan(0, context.count(tokenizer)),)  # what crosses an edge is read
 
 
 @pytest.mark.parametrize("budget", [180, 200, 201, 202, 203, 400])
