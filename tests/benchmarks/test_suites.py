@@ -17,7 +17,7 @@ from benchmarks.plan import Overrides, make_plan
 from benchmarks.store import Cell
 from benchmarks.suite import load_suite, suite_names
 from core.errors import DataMissing, UsageError
-from core.methods import method_settings
+from core.methods import catalogue_settings, method_settings
 from core.names import base_of
 from core.tokens import Tokenizer
 from reports.run.matching import meaning_of, weights_of
@@ -126,7 +126,7 @@ def test_every_cells_task_method_and_model_resolve(name: str) -> None:
         assert find_task(task).name == base_of(task)
     for model, method in {(cell.model, cell.method) for cell in found}:
         entry = models()[base_of(model)]
-        budget = entry.methods.get(base_of(method), {})
+        budget = catalogue_settings(find_method(method), method, entry.methods)
         settings = method_settings(find_method(method), method, budget)
         assert 0 < settings.get("chunk_tokens", 1) < entry.window_tokens  # type: ignore[operator]
 
