@@ -117,7 +117,7 @@ def test_a_control_goes_on_from_a_checkpoint_of_its_own_shape(tmp_path: Path) ->
         replace(still, model=None)
 
 
-@pytest.mark.parametrize("name", ["pocket-base", "pocket-control"])
+@pytest.mark.parametrize("name", ["pocket-base", "pocket-control", "pocket-long"])
 def test_recipes_plant_nothing_and_draw_every_stage(name: str, tmp_path: Path) -> None:
     folder = Path(recipe_module.__file__).parent / "recipes"
     recipe = load_recipe(folder / f"{name}.json", model="base" if "control" in name else None)
@@ -127,7 +127,8 @@ def test_recipes_plant_nothing_and_draw_every_stage(name: str, tmp_path: Path) -
         "vt",
         "fiction_2hop",
     }
-    save_pocket_tokenizer(tmp_path, window_tokens=1280, vocabulary=recipe.vocabulary)
+    window = recipe.shape.window_tokens
+    save_pocket_tokenizer(tmp_path, window_tokens=window, vocabulary=recipe.vocabulary)
     writer = DemonstrationWriter(Tokenizer.from_file(str(tmp_path / "tokenizer.json")), recipe.form)
     for number, stage in enumerate(recipe.stages):
         for step in range(number, number + 6):
