@@ -2,9 +2,9 @@
 
     out/index.html                  everything in one file, no network needed
     out/figures/*.png, *.pdf        accuracy, heatmap, depth (each profile), causes, survival,
-                                    lifelines, memory, cost, turns, published
-    out/tables/accuracy.csv .md .tex, paired.csv, causes.csv, survival.csv, differing.csv,
-               efficiency.csv, ledger.csv, published.csv
+                                    decay, lifelines, memory, cost, turns, published
+    out/tables/accuracy.csv .md .tex, paired.csv, causes.csv, survival.csv, decay.csv,
+               differing.csv, efficiency.csv, ledger.csv, published.csv
 
 The run may still be going on; what is missing is shown as missing.
 """
@@ -26,6 +26,7 @@ from reports.explorer.table import Table
 from reports.figures.causes import causes_figure
 from reports.figures.cost import cost_figure, turns_figure
 from reports.figures.curves import accuracy_figure
+from reports.figures.decay import decay_figure
 from reports.figures.depth import depth_figure
 from reports.figures.heatmap import heatmap_figure
 from reports.figures.lifelines import lifelines_figure
@@ -45,7 +46,7 @@ from reports.run.published import (
 )
 from reports.statistics.paired import PairedTest, find_reference
 from reports.tables.accuracy import accuracy_frame, comparison_frame, latex, ledger_frame, markdown
-from reports.tables.causes import causes_frame, survival_frame
+from reports.tables.causes import causes_frame, decay_frame, survival_frame
 from reports.tables.differing import differing_frame
 from reports.tables.efficiency import efficiency_frame
 from reports.tables.paired import paired_by_profile, paired_frame
@@ -143,6 +144,7 @@ def _figures(run: RunData, survey: Survey) -> list[Rendered]:
         *(depth_figure(run, profile) for profile in PROFILES),
         causes_figure(run, survey),
         survival_figure(run, survey),
+        decay_figure(run, survey),
         lifelines_figure(run, survey),
         memory_figure(run, survey),
         cost_figure(rest if rest.cells else run),
@@ -166,6 +168,7 @@ def _tables(
         "differing.csv": differing_frame(run),
         "causes.csv": causes_frame(survey),
         "survival.csv": survival_frame(survey),
+        "decay.csv": decay_frame(survey),
         "published.csv": comparison_frame(comparisons),
     }
     tables = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.store import Cell
 from reports.causes.cause import Cause, Diagnosis, Gate
+from reports.causes.decay import FactsKept
 from reports.causes.diagnosed import Diagnosed, Runs
 from reports.causes.pictured import Pictured
 from reports.labels import Series
@@ -74,10 +75,12 @@ class Lifetimes:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the failures of a run, or of several, come from: cells in the order of the plans,
-    lifetimes by (task, series), and the cells that are shown fact by fact."""
+    """What the failures of a run, or of several, come from: cells in the order of the plans, what
+    became of the facts that each read, lifetimes by (task, series), and the cells that are shown
+    fact by fact."""
 
     cells: tuple[CellCauses, ...]
+    kept: tuple[FactsKept, ...]
     lifetimes: dict[tuple[str, Series], Lifetimes]
     shown: dict[Key, Pictured]
 
@@ -86,16 +89,27 @@ class Survey:
         """One that has counted nothing yet. `shown`: the cells whose facts it keeps."""
         cells = {key_of(place.cell): place.cell for place in runs.places}
         counts = tuple(CellCauses(place.cell) for place in runs.places)
-        return cls(counts, {}, {key: Pictured(cells[key]) for key in shown})
+        kept = tuple(FactsKept() for _ in counts)
+        return cls(counts, kept, {}, {key: Pictured(cells[key]) for key in shown})
 
     def add(self, one: Diagnosed) -> None:
         """Counts a sample with its turns."""
         counted = self.cells[one.number]
         counted.add(one.diagnosis)
+        self.kept[one.number].add(one.diagnosis)
         lived = self.lifetimes.setdefault((one.cell.task, counted.series), Lifetimes())
         lived.add(one.diagnosis)
         if picture := self.shown.get(key_of(one.cell)):
             picture.add(one.turns, one.diagnosis)
+
+    def other_lengths(self, cell: CellCauses) -> list[FactsKept]:
+        """What became of the facts of the same task and series at all lengths but a cell's."""
+        return [
+            kept
+            for other, kept in zip(self.cells, self.kept, strict=True)
+            if (other.cell.task, other.series) == (cell.cell.task, cell.series)
+            and other.cell.length != cell.cell.length
+        ]
 
     @property
     def pictured(self) -> list[Pictured]:

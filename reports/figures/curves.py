@@ -5,7 +5,7 @@ It is drawn from numbers and touches no file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from matplotlib.axes import Axes
@@ -206,6 +206,14 @@ def whose(run: RunData) -> str:
     """The end of a figure's title: the model, where there is only one."""
     models = {series.model for series in run.all_series}
     return f" · {models.pop()}" if len(models) == 1 else ""
+
+
+def looks_of(run: RunData, panels: Mapping[str, Collection[Series]]) -> list[Look]:
+    """The legend of the series that are in any panel; none where a run has one series alone."""
+    there = {series for panel in panels.values() for series in panel}
+    looks = run.looks()
+    several = len(run.all_series) > 1
+    return [looks[series] for series in run.all_series if several and series in there]
 
 
 def count_line(cells: Sequence[CellStats]) -> str:

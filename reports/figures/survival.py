@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from reports.causes.survey import Lifetimes, Survey
-from reports.figures.curves import whose
+from reports.figures.curves import looks_of, whose
 from reports.figures.style import GREY, Rendered, dress, foot, head, new_figure, render
 from reports.labels import Look, Series
 from reports.run.data import RunData
@@ -39,7 +39,8 @@ def survival_figure(run: RunData, survey: Survey) -> Rendered | None:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
         ax.set_xlabel("turns since it was stored", fontsize=8, color=GREY)
         ax.legend(loc="lower left", fontsize=7, frameon=True, framealpha=0.85, edgecolor="none")
-    head(figure, "How long a stored fact stays in the memory" + whose(run))
+    names = looks_of(run, tasks)
+    head(figure, "How long a stored fact stays in the memory" + whose(run), names)
     foot(
         figure,
         "Kaplan-Meier estimates over all lengths with 95% intervals (Greenwood, log-log); facts of "
@@ -83,7 +84,7 @@ def _curve(ax: Axes, look: Look, lifetimes: Lifetimes) -> None:
         color=look.colour,
         linestyle=look.dash,
         linewidth=1.6,
-        label=f"{look.label}: half-life {turns}, {lifetimes.facts:,} facts",
+        label=f"half-life {turns}, {lifetimes.facts:,} facts",
     )
     ax.fill_between(times, lows, highs, step="post", color=look.colour, alpha=0.15, linewidth=0)
     kept = sorted(lifetimes.kept)

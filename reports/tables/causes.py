@@ -1,10 +1,12 @@
-"""Causes of failure and survival of stored facts, as long tables."""
+"""Causes of failure, survival of stored facts and errors a turn, as long tables."""
 
 from __future__ import annotations
 
 import pandas as pd
 
+from core.arithmetic.intervals import wilson
 from reports.causes.cause import Gate
+from reports.causes.decay import expected
 from reports.causes.survey import Survey
 from reports.statistics.survival import kaplan_meier
 
@@ -51,3 +53,38 @@ def survival_frame(survey: Survey) -> pd.DataFrame:
         for (task, series), lived in survey.lifetimes.items()
         for point in kaplan_meier(lived.lost, lived.kept)
     )
+
+
+def decay_frame(survey: Survey) -> pd.DataFrame:
+    """One row a cell in which facts were read: what became of them, the share of stored ones that
+    a turn loses and the share in the last memory, each with its 95% interval, and the latter as
+    the rates of the task's other lengths would have it."""
+    rows = []
+    for cell, kept in zip(survey.cells, survey.kept, strict=True):
+        if not kept.read:
+            continue
+        lost = wilson(kept.lost / kept.turns, kept.turns) if kept.turns else (None, None)
+        held = wilson(kept.held / kept.read, kept.read)
+        rows.append(
+            {
+                "task": cell.cell.task,
+                "length": cell.cell.length,
+                "method": cell.cell.method,
+                "model": cell.cell.model,
+                "read": kept.read,
+                "stored": kept.stored,
+                "turns_held": kept.turns,
+                "lost": kept.lost,
+                "blurred": kept.blurred,
+                "held": kept.held,
+                "answered": kept.answered,
+                "lost_a_turn": kept.lost / kept.turns if kept.turns else None,
+                "lost_low": lost[0],
+                "lost_high": lost[1],
+                "held_share": kept.held / kept.read,
+                "held_low": held[0],
+                "held_high": held[1],
+                "expected_share": expected(kept, survey.other_lengths(cell)),
+            }
+        )
+    return pd.DataFrame(rows)

@@ -1,0 +1,93 @@
+"""What becomes of facts from turn to turn, and the decay with length that follows from it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from core.types import TokenSpan
+from reports.causes.cause import Diagnosis
+from reports.causes.decay import FactsKept, expected
+from reports.causes.lifeline import Lifeline
+
+
+def line(
+    read: int | None,
+    stored: int | None = None,
+    lost: int | None = None,
+    blurred: int | None = None,
+    answer: bool = False,
+    guessed: bool = False,
+) -> Lifeline:
+    held = stored is not None and lost is None
+    return Lifeline(
+        "7", TokenSpan(0, 1), read, stored, (), lost, blurred, held, answer, guessed=guessed
+    )
+
+
+def kept(last: int | None, *lines: Lifeline) -> FactsKept:
+    found = FactsKept()
+    found.add(Diagnosis(None, lines, last_memory_turn=last))
+    return found
+
+
+def test_facts_are_counted_by_what_became_of_them() -> None:
+    found = kept(
+        10,
+        line(2, stored=2, answer=True),
+        line(3, stored=4),
+        line(1, stored=1, lost=5, blurred=5),
+        line(6, stored=6, lost=7),
+        line(8, blurred=9),
+        line(9, answer=True),  # in the answer alone: guessed, not remembered
+        line(None),
+        line(4, stored=4, guessed=True),
+    )
+    assert found == FactsKept(
+        Counter({8: 1, 7: 1, 9: 1, 4: 1, 2: 1, 1: 1}),
+        stored=4,
+        turns=8 + 6 + 4 + 1,
+        lost=2,
+        blurred=2,
+        held=2,
+        answered=1,
+    )
+    assert found.read == 6
+    assert kept(None, line(0)) == FactsKept()
+
+
+def test_what_the_rates_of_other_lengths_make_of_a_cell() -> None:
+    other = FactsKept(Counter({5: 10}), stored=8, turns=40, lost=4)
+    cell = FactsKept(Counter({0: 1, 2: 3}))
+    assert expected(cell, [other]) == pytest.approx((0.8 + 3 * 0.8 * 0.9**2) / 4)
+    assert expected(cell, [other, other]) == pytest.approx(expected(cell, [other]))
+    assert expected(cell, []) is None
+    assert expected(cell, [FactsKept(Counter({0: 3}), stored=3)]) is None  # no turn to lose in
+    assert expected(FactsKept(), [other]) is None
+
+
+def remembered(rng: random.Random, turns: int, stored: float, lost: float) -> FactsKept:
+    """Of 4,000 samples with a fact somewhere."""
+    found = FactsKept()
+    for _ in range(4_000):
+        read = rng.randrange(turns)
+        gone = None
+        if is_stored := rng.random() < stored:
+            gone = next((turn for turn in range(read + 1, turns) if rng.random() < lost), None)
+        found += kept(turns - 1, line(read, stored=read if is_stored else None, lost=gone))
+    return found
+
+
+def test_one_rate_for_all_lengths_is_found_again() -> None:
+    rng = random.Random(3)
+    short, long = (remembered(rng, turns, stored=0.9, lost=0.02) for turns in (8, 64))
+    told = expected(long, [short])
+    assert told == pytest.approx(long.held / long.read, abs=0.04)
+    assert long.held / long.read < 0.6 < short.held / short.read
+    # Losses in the first turns alone do not grow with length, and are told apart.
+    early = FactsKept(Counter({60: 100}), stored=90, turns=90 * 50, lost=5, held=85)
+    told = expected(early, [short])
+    assert told is not None
+    assert told < early.held / early.read - 0.3
