@@ -7,6 +7,7 @@ starts anything; Ray is imported by the one function that builds the application
 from __future__ import annotations
 
 import importlib.util
+import json
 import platform
 import secrets
 import shutil
@@ -15,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from core.files import write_whole
 from serving.catalogue import REPOSITORY, ModelEntry
 from serving.placement import Layout, bundles, tensor_parallel
 from serving.weights import extension_arguments
@@ -86,12 +88,17 @@ def cpu_dtype(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return "bfloat16" if flags & {"avx512_bf16", "amx_bf16", "bf16"} else "float32"
 
 
+NO_RULES_OF_ITS_OWN = "phi3"
+"""A type of model beside which transformers reads tokenizer.json as it is."""
+
+
 def tokenizer_alone(entry: ModelEntry, folder: Path) -> Path | None:
     """Copies a local model's tokenizer to `folder`, away from the model's config.json.
 
     Beside a config of type qwen2, transformers 5 puts Qwen2's own splitting rules in place of
     those in tokenizer.json (MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS), and the server would
-    read a chat otherwise than we do. Models on the hub keep theirs: None.
+    read a chat otherwise than we do. Beside none, vLLM looks for one twice, and sleeps 2 s in
+    between in each of its processes. Models on the hub keep theirs: None.
     """
     if not entry.is_local:
         return None
@@ -99,6 +106,7 @@ def tokenizer_alone(entry: ModelEntry, folder: Path) -> Path | None:
     for pattern in ("tokenizer*", "chat_template*", "special_tokens_map.json"):
         for file in Path(entry.location).glob(pattern):
             shutil.copyfile(file, folder / file.name)
+    write_whole(folder / "config.json", json.dumps({"model_type": NO_RULES_OF_ITS_OWN}))
     return folder
 
 

@@ -11,6 +11,7 @@ is printed goes to the log.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import queue
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -77,6 +79,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _leave)
     commands: queue.Queue[Command] = queue.Queue()
     threading.Thread(target=_hear_owner, args=(commands,), daemon=True).start()
+    threading.Thread(target=_import_ahead, daemon=True).start()
     pool = _Pool(spec, say, commands)
     try:
         pool.start()
@@ -321,6 +324,13 @@ def _delete(app: str) -> None:
         serve.delete(app)
 
 
+def _import_ahead() -> None:
+    """What takes longest to import of what a pool needs, while Ray starts. Ray is not in it: its
+    environment is not set yet."""
+    with contextlib.suppress(ImportError):  # told where it is needed
+        importlib.import_module("vllm.entrypoints.openai.chat_completion.protocol")
+
+
 def _take_over_output(log_file: Path) -> Callable[..., None]:
     """Keeps the real stdout for states, and sends all other output, of C++ too, to the log."""
     log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -330,7 +340,7 @@ def _take_over_output(log_file: Path) -> Callable[..., None]:
         os.dup2(log.fileno(), 2)
 
     def say(**state: Any) -> None:
-        print(json.dumps(state), flush=True)
+        print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}", json.dumps(state), flush=True)
         with contextlib.suppress(BrokenPipeError, ValueError):
             states.write(json.dumps(state) + "\n")
             states.flush()

@@ -106,9 +106,55 @@ def test_the_tokenizer_is_read_without_the_models_config(tmp_path):
     entry = find_model("pocket-base").model_copy(update={"source": source})
     folder = tokenizer_alone(entry, tmp_path / "alone")
 
-    assert {f.name for f in folder.iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
+    assert {f.name for f in folder.iterdir()} == {
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "config.json",
+    }
+    assert json.loads((folder / "config.json").read_text()) != {}
     assert engine_arguments(entry, CPU, folder)["tokenizer"] == str(folder)
     assert tokenizer_alone(find_model("rl-memagent-7b"), tmp_path / "none") is None
+
+
+READ_ALONE = """
+import json, sys
+from pathlib import Path
+from serving.app import tokenizer_alone
+from serving.catalogue import find_model
+from serving.process.server import _import_ahead
+_import_ahead()
+told = {"ahead": "vllm.config" in sys.modules, "ray": "ray" in sys.modules}
+from tokenizers import Tokenizer
+from vllm.tokenizers.registry import get_tokenizer
+text = "the café's 1234567: x12y \\n\\n a  b 中 <|im_end|> Dr. O'Neil"
+for name in ("PreTrainedTokenizerFast", "Qwen2Tokenizer"):
+    folder = tokenizer_alone(find_model("pocket-base"), Path(sys.argv[1]) / name)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"tokenizer_class": name}))
+    ours = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    told[name] = get_tokenizer(str(folder)).encode(text) == ours.encode(text).ids
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.slow
+def test_vllm_reads_the_tokenizer_as_we_do_at_once_and_is_imported_before_ray(tmp_path):
+    pytest.importorskip("vllm")
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ALONE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "ahead": True,
+        "ray": False,
+        "PreTrainedTokenizerFast": True,
+        "Qwen2Tokenizer": True,
+    }
+    assert "Error parsing config" not in done.stdout + done.stderr
 
 
 def test_yarn_reaches_the_engine_on_gpus():
