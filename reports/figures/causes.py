@@ -36,16 +36,22 @@ that a fact goes, so that neighbours differ in lightness as well."""
 
 MOST_ACROSS = 4
 PANEL_IN = 1.45
+MOST_PANELS = 48
+"""With more of them all tasks are one: nobody looks through more, and each takes its time."""
+ALL_TASKS = "all tasks"
 TITLE_CHARS = 108
 """Characters of titles that stand side by side."""
 
 
 def causes_figure(run: RunData, survey: Survey) -> Rendered | None:
-    """Causes of failure as stacked bars against length, a panel a task and series; None where
-    nothing failed, or no turns tell why."""
+    """Causes of failure as stacked bars against length, a panel a task and series, or a series
+    where these are too many; None where nothing failed, or no turns tell why."""
     if not survey.known:
         return None
     panels = _panels(run, survey)
+    together = len(panels) > MOST_PANELS
+    if together:
+        panels = _of_all_tasks(run, panels)
     rows = _rows(list(panels))
     across = max(map(len, rows))
     figure = new_figure(1.3 + PANEL_IN * len(rows))
@@ -62,7 +68,7 @@ def causes_figure(run: RunData, survey: Survey) -> Rendered | None:
     keys = [Patch(color=RIGHT, label="right")]
     keys += [Patch(color=COLOURS[c], label=MEANINGS[c][0]) for c in survey.causes]
     head_of(figure, "Where accuracy goes: causes of failure by length" + whose(run), keys, 5)
-    foot(figure, _small_print(survey))
+    foot(figure, _small_print(survey, together))
     return render(
         figure,
         "causes",
@@ -102,6 +108,15 @@ def _panels(run: RunData, survey: Survey) -> dict[tuple[str, Series], list[CellC
     }
 
 
+def _of_all_tasks(
+    run: RunData, panels: Mapping[tuple[str, Series], Sequence[CellCauses]]
+) -> dict[tuple[str, Series], list[CellCauses]]:
+    found: dict[Series, list[CellCauses]] = {}
+    for (_, series), cells in panels.items():
+        found.setdefault(series, []).extend(cells)
+    return {(ALL_TASKS, series): found[series] for series in run.all_series if series in found}
+
+
 def _bars(ax: Axes, cells: Iterable[CellCauses], lengths: Sequence[int]) -> None:
     counts: dict[int, Counter[Cause]] = {}
     finished: Counter[int] = Counter()
@@ -135,11 +150,13 @@ def _bars(ax: Axes, cells: Iterable[CellCauses], lengths: Sequence[int]) -> None
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
 
 
-def _small_print(survey: Survey) -> str:
+def _small_print(survey: Survey, together: bool) -> str:
     text = (
         "Context length in tokens. A failure is a sample with a strict score under 1; it has one "
         "cause, that of the first fact that it lost."
     )
+    if together:
+        text += " Samples of all tasks together; the table of causes has each task's."
     if survey.guessed:
         text += (
             f" {survey.guessed:,} of {survey.failures:,} causes are guesses: no gold answer stands "

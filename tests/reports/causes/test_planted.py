@@ -13,7 +13,9 @@ from core.tokens import Tokenizer
 from reports.causes.cause import Cause
 from reports.causes.diagnosed import Runs
 from reports.causes.survey import Survey
-from reports.report import write_report
+from reports.figures import causes
+from reports.report import surveyed, write_report
+from reports.run.load import load_runs
 from tests.reports.causes.planted import GROUPS, Truth, planted_run
 
 
@@ -74,3 +76,23 @@ def test_the_same_store_gives_the_same_report(
     names = ("figures/causes", "figures/lifelines", "figures/survival", "figures/memory")
     expected = {*(f"{name}.png" for name in names), "tables/causes.csv", "tables/decay.csv"}
     assert expected <= written[0].keys()
+
+
+def test_too_many_panels_of_causes_become_one_for_all_tasks(
+    run_dir: Path, planted: dict[tuple[str, int], Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = load_runs([run_dir])
+    survey, _ = surveyed(run, Runs([run_dir]))
+    each = causes._panels(run, survey)
+    together = causes._of_all_tasks(run, each)
+    assert [*together] == [(causes.ALL_TASKS, series) for series in run.all_series]
+    failures = [
+        sum(cell.failures for cells in panels.values() for cell in cells)
+        for panels in (each, together)
+    ]
+    assert failures == [survey.failures] * 2
+    drawn = [causes.causes_figure(run, survey)]
+    monkeypatch.setattr(causes, "MOST_PANELS", len(each) - 1)
+    drawn.append(causes.causes_figure(run, survey))
+    assert None not in drawn
+    assert drawn[0] != drawn[1]
