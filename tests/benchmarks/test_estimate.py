@@ -19,12 +19,14 @@ from benchmarks.estimate.estimate import ModelEstimate, done_in, estimate
 from benchmarks.estimate.lines import amount
 from benchmarks.estimate.rates import Rate, Rates, read_rates, write_rates
 from benchmarks.estimate.roofline import batch_of, find_gpu, gpu_seconds, weight_bytes
+from benchmarks.methods import find_method
 from benchmarks.plan import ModelPlan, Plan
 from benchmarks.store import Cell, Store
 from benchmarks.suite import load_suite, suite_names
 from benchmarks.sweep import Answering, Limits, Serving, sweep
 from core.arithmetic.shapes import SHAPES
 from core.errors import ServerDied, UsageError
+from core.methods import catalogue_settings, method_settings
 from core.names import base_of
 from core.tokens import Tokenizer
 from core.types import Message, Sampling, Turn
@@ -159,8 +161,16 @@ def test_every_suites_plan_is_the_sweep_of_its_shape(
     shape: frozenset[tuple[str, str, int]], plan: Plan, tmp_path: Path, pocket: Tokenizer
 ) -> None:
     agents = {"chunk_tokens": 300, "reply_tokens": 64}
-    methods: dict[str, dict[str, Any]] = {
-        name: {"input_tokens": 700, "output_tokens": 64} if name == "full_context" else agents
+    budgets = {
+        "memagent": agents,
+        "gru_mem": agents,
+        "full_context": {"input_tokens": 700, "output_tokens": 64},
+        "retrieval": {"chunk_tokens": 100},
+    }
+    methods = {
+        name: method_settings(
+            find_method(name), name, catalogue_settings(find_method(name), name, budgets)
+        )
         for _, name, _ in shape
     }
     places = [(*one, length) for one in sorted(shape) for length in (1100, 1900)]
