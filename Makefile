@@ -21,7 +21,7 @@ lint: setup
 	@.venv/bin/mypy
 
 test: lint
-	@$(PYTHON_IN_VENV) -m pytest
+	@$(PYTHON_IN_VENV) -m pytest -n 2
 
 test-slow: setup
 	@$(PYTHON_IN_VENV) -m pytest -m cluster

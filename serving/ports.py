@@ -11,9 +11,10 @@ from serving.app import LOOPBACK
 
 def free_ports(count: int) -> list[int]:
     """Ports of loopback that nobody listens on now, below the range that systems hand out by
-    themselves, so that nobody takes one before we do. The last starts a range."""
+    themselves, so that nobody takes one before we do. The last starts a range. Processes started
+    one after another look in different places: nothing holds a port until its server listens."""
     ports: list[int] = []
-    start = 20_000 + os.getpid() % 9_000
+    start = 20_000 + os.getpid() * 197 % 9_000
     for port in range(start, start + 3_000):
         if is_free(port):
             ports.append(port)

@@ -10,7 +10,7 @@ pipe that it holds (serving/process/server.py): no port is opened for them.
 
 The calls are written against Ray Serve 2.60.0 and vLLM 0.29.0. Not run: GPUs, tensor parallel
 replicas, several nodes. On several nodes the folder must be on storage that all of them see.
-tests/training/rl/test_pool_engine.py runs it on CPUs of one machine, on loopback.
+tests/training/rl/test_real_pool_engine.py runs it on CPUs of one machine, on loopback.
 """
 
 from __future__ import annotations

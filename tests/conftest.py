@@ -6,10 +6,12 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
+from xdist.scheduler import LoadScopeScheduling
 
 from core.context import Context
 from core.rollout import told
@@ -26,6 +28,19 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """Workers take whole files; all `test_real_` files are one worker's, so that the real pool
+    starts once and no two of them run side by side."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::")[0]
+        return "real" if "/test_real_" in f"/{file}" else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ import pytest
 
 from core.errors import DataMissing, RequestRejected, ServerDied, UsageError
 from serving import pool as pool_module
+from serving.app import PORT_NAMES
 from serving.catalogue import find_model
 from serving.leftovers import MARK, account_of, clear_away, clear_dead_owners, new_folder
 from serving.pool import Pool
@@ -226,6 +227,15 @@ def test_free_ports_are_distinct_and_free():
     ports = free_ports(5)
     assert len(set(ports)) == 5
     assert all(map(is_free, ports))
+
+
+def test_two_processes_started_together_look_for_ports_in_different_places(monkeypatch):
+    """Nothing listens on a port yet when the other looks."""
+    found = []
+    for pid in range(4_000, 4_012):
+        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+        found += free_ports(len(PORT_NAMES) + 1)
+    assert len(set(found)) == len(found)
 
 
 def test_remains_of_a_killed_owner_are_cleared_and_those_of_a_living_one_kept():
