@@ -71,6 +71,7 @@ class Learner:
         self.device = next(model.parameters()).device
         self.optimizer = adamw(model, recipe)
         self.skipped_in_a_row = 0
+        self.drift = torch.zeros((), device=self.device)
         for one in filter(None, (model, reference)):
             one.set_attn_implementation(ATTENTION)
 
@@ -94,18 +95,21 @@ class Learner:
         metrics: dict[str, float] = {"rate": rate}
         if not packs:
             return metrics
-        drift: float | None = None
-        if recipe.old_logprobs == "trainer":
-            packs, drift = self._with_own_logprobs(packs)
+        own = recipe.old_logprobs == "trainer"
+        self.drift = torch.zeros((), device=self.device)
+        if own:  # those of the first step are the ones that it computes itself
+            packs[1:] = [self._with_own_logprobs(packed) for packed in packs[1:]]
         kl = None
         if self.reference is not None and recipe.loss.kl_beta == 0:
             kl = self._kl_of(packs[0].micro_batches[0])
         steps: list[dict[str, float]] = []
-        for packed in packs:
-            stats, entropy, norm = self._step(packed)
+        for number, packed in enumerate(packs):
+            stats, entropy, norm = self._step(packed, own=own and number == 0)
             steps.append({**stats.means(), "entropy": entropy, "gradient_norm": norm})
-        if drift is None:
-            drift = steps[0]["log_ratio"]
+        drift = steps[0]["log_ratio"]
+        if own:
+            tokens = sum(packed.reply_tokens for packed in packs)
+            drift = float(self.world.sum(self.drift)) / tokens
         metrics |= _means(steps) | _sizes(packs) | {"drift": drift}
         if kl is not None:
             metrics["kl"] = kl
@@ -139,8 +143,9 @@ class Learner:
         places = [turn * size + rank for turn in range(math.ceil(count / size))]
         return [(min(place, count - 1), place < count) for place in places]
 
-    def _step(self, packed: Packed) -> tuple[LossStats, float, float]:
-        """One optimizer step: its statistics, mean entropy in nats, and gradient norm."""
+    def _step(self, packed: Packed, *, own: bool) -> tuple[LossStats, float, float]:
+        """One optimizer step: its statistics, mean entropy in nats, and gradient norm. `own`: the
+        old logprobs are those that it computes, as it is the first since the rollouts."""
         recipe, total = self.recipe, None
         entropies = torch.zeros((), device=self.device)
         for place, counts in self._mine(packed):
@@ -152,6 +157,8 @@ class Learner:
                     temperature=self.temperature,
                     gradient_checkpointing=recipe.gradient_checkpointing,
                 )
+            if own:
+                batch = self._with_old(batch, logprobs_U.detach()[batch.index_N], counts=counts)
             reference_U = self._reference_logprobs(batch)
             loss, stats = policy_loss(
                 logprobs_U[batch.index_N],
@@ -216,26 +223,21 @@ class Learner:
             logprobs_U, _ = score_replies(self.model, batch, temperature=self.temperature)
         return float(k3(logprobs_U, self._score_reference(batch))[batch.index_N].mean())
 
-    def _with_own_logprobs(self, packs: Sequence[Packed]) -> tuple[list[Packed], float]:
-        """Old logprobs as the trainer sees them before the first step, as verl does it; and how
-        far the engine's are from them, mean absolute difference a token."""
-        drift, done = torch.zeros((), device=self.device), []
-        for packed in packs:
-            batches = list(packed.micro_batches)
-            for place, counts in self._mine(packed):
-                batch = batches[place].to(self.device)
-                with torch.no_grad(), self._autocast():
-                    logprobs_U, _ = score_replies(self.model, batch, temperature=self.temperature)
-                own_N = logprobs_U[batch.index_N]
-                drift += (own_N - batch.old_logprobs_N).abs().sum() * counts
-                batches[place] = self._with_old(batch, own_N)
-            done.append(replace(packed, micro_batches=tuple(batches)))
-        tokens = sum(packed.reply_tokens for packed in packs)
-        return done, float(self.world.sum(drift)) / tokens
+    def _with_own_logprobs(self, packed: Packed) -> Packed:
+        """With old logprobs as the trainer sees them before the first step, as verl does it."""
+        batches = list(packed.micro_batches)
+        for place, counts in self._mine(packed):
+            batch = batches[place].to(self.device)
+            with torch.no_grad(), self._autocast():
+                logprobs_U, _ = score_replies(self.model, batch, temperature=self.temperature)
+            batches[place] = self._with_old(batch, logprobs_U[batch.index_N], counts=counts)
+        return replace(packed, micro_batches=tuple(batches))
 
-    def _with_old(self, batch: MicroBatch, own_N: Tensor) -> MicroBatch:
+    def _with_old(self, batch: MicroBatch, own_N: Tensor, *, counts: bool) -> MicroBatch:
         """The batch with the learner's own old logprobs; its advantages weighed by what they are
-        beside the engine's, where the recipe caps that."""
+        beside the engine's, where the recipe caps that. How far the two are apart is added to
+        `drift`, if the batch counts."""
+        self.drift += (own_N - batch.old_logprobs_N).abs().sum() * counts
         cap = self.recipe.importance_cap
         if cap is None:
             return replace(batch, old_logprobs_N=own_N)
