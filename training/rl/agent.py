@@ -12,7 +12,7 @@ from core.methods import find_method, method_settings, settings_type
 from core.names import base_of, parse_name
 from core.outside import file_of, is_outside, outside_hash
 from core.tokens import Tokenizer
-from core.types import Json, Method
+from core.types import AnswerForm, Json, Method
 from serving.placement import FIXED
 from tasks.registry import find_task
 from training.rl.notes import check_notes
@@ -27,6 +27,9 @@ OWN_OPTIONS = FIXED | {
     "tensor_parallel_size",
 }
 """Engine arguments that are not a recipe's to give."""
+
+NOTED = ("memagent", "gru_mem")
+"""The agents whose memory turns training/rl/episodes.py can read."""
 
 METHODS: Mapping[str, type] = {**AGENTS, **BASELINES}
 
@@ -52,6 +55,12 @@ def agent_settings(recipe: RlRecipe) -> dict[str, Json]:
     return settings
 
 
+def answer_form(recipe: RlRecipe) -> AnswerForm:
+    """How the agent's last prompt asks to mark the answer."""
+    form: AnswerForm = "boxed" if recipe.gated else agent_settings(recipe)["answer_form"]  # type: ignore[assignment]
+    return form
+
+
 def make_agent(recipe: RlRecipe, tokenizer: Tokenizer) -> Method:
     """The agent in training, for one tokenizer."""
     method = find_method(recipe.method, METHODS)
@@ -75,6 +84,10 @@ def check_names(recipe: RlRecipe) -> None:
     for share in (*recipe.tasks, *recipe.validation.tasks):
         find_task(share.name)
     if recipe.episodes is not None:
+        if base_of(recipe.method) not in NOTED:
+            raise UsageError(
+                f"episodes: what {recipe.method} notes is not known; expected {' or '.join(NOTED)}"
+            )
         for share in recipe.tasks:
             check_notes(share.name)
 

@@ -1,4 +1,5 @@
-"""Single memory turns as episodes: many replies to one prompt, each rewarded by what it noted.
+"""Single turns as episodes: many replies to one prompt. Here memory turns, each rewarded by what it
+noted; the answer's turn is in training/rl/answers.py.
 
 The outcome of a rollout says little of the one turn of many that lost a fact. Here a state from the
 middle of the policy's own rollouts (question, memory, chunk: the prompt of a memory turn) is asked
@@ -6,8 +7,9 @@ again, `replies` times, and each reply is rewarded by the entries that it kept a
 word, wrong and repeated ones costing (`training.rl.notes`). A slip of one in a hundred then shows
 in most groups, and the advantage falls on the tokens that made it.
 
-    whole rollouts of some questions -> their memory turns -> states, half of them such in which
-        the policy erred -> replies to each -> groups, learned from beside the whole rollouts
+    whole rollouts of some questions, or one rollout of each of some more (scouts)
+        -> their memory turns -> states, half of them such in which the policy erred
+        -> replies to each -> groups, learned from beside the whole rollouts
 
 For GRU-Mem a reply's reward has its format and exit parts as well, and the update gate's reward is
 weighed by alpha, as in whole rollouts.
@@ -16,8 +18,9 @@ weighed by alpha, as in whole rollouts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -120,40 +123,54 @@ def drawn_states(
     return chosen[:count]
 
 
-def played_states(
-    states: Sequence[State],
+class Start(Protocol):
+    """Where an episode of one turn starts."""
+
+    @property
+    def prompt(self) -> Ids: ...
+
+
+S = TypeVar("S", bound=Start)
+Judged = Callable[[S, Sequence[Generated]], Group]
+"""The group that replies to a start's prompt make."""
+
+
+def played(
+    starts: Sequence[S],
     engine: RolloutEngine,
     sampling: Sampling,
     recipe: RlRecipe,
     seed: tuple[int, ...],
+    judged: Judged[S],
 ) -> list[Group]:
-    """A judged group of replies to each state's prompt. Every draw comes from `seed`; replies that
-    were lost on the way are left out, and so is a state with fewer than two."""
+    """A judged group of replies to each start's prompt. Every draw comes from `seed`; replies that
+    were lost on the way are left out, and so is a start with fewer than two."""
     setting = recipe.episodes
     assert setting is not None
     requests = [
         Request(
-            state.prompt,
-            min(recipe.reply_tokens, engine.window_tokens - len(state.prompt)),
+            start.prompt,
+            min(recipe.reply_tokens, engine.window_tokens - len(start.prompt)),
             (*seed, number, again),
         )
-        for number, state in enumerate(states)
+        for number, start in enumerate(starts)
         for again in range(setting.replies)
     ]
     replies = list(engine.generate(requests, sampling)) if requests else []
     groups = []
-    for number, state in enumerate(states):
+    for number, start in enumerate(starts):
         mine = replies[number * setting.replies : (number + 1) * setting.replies]
         whole = [one for one in mine if not isinstance(one, RequestFailed)]
         if len(whole) > 1:
-            groups.append(_judged(state, whole, recipe, engine.tokenizer))
+            groups.append(judged(start, whole))
     return groups
 
 
-def _judged(
+def judged_notes(
     state: State, replies: Sequence[Generated], recipe: RlRecipe, tokenizer: Tokenizer
 ) -> Group:
-    turns = [_turn(state, reply, recipe, tokenizer) for reply in replies]
+    """The group of replies to a memory turn's prompt, rewarded by their entries."""
+    turns = [_memory_turn(state, reply, recipe, tokenizer) for reply in replies]
     made = [written(state.due, entries_of(turn.memory or NO_MEMORY)) for turn in turns]
     assert recipe.episodes is not None
     parts = {"notes": tuple(one.reward(recipe.episodes.cost) for one in made)}
@@ -187,19 +204,23 @@ def _judged(
     )
 
 
-def _turn(state: State, reply: Generated, recipe: RlRecipe, tokenizer: Tokenizer) -> Turn:
-    text = tokenizer.decode(reply.reply_ids)
-    memory = updated(state.memory, text) if recipe.gated else after_think(text)
+def _memory_turn(state: State, reply: Generated, recipe: RlRecipe, tokenizer: Tokenizer) -> Turn:
+    turn = turn_of("memory", state.prompt, reply, tokenizer)
+    after = updated(state.memory, turn.reply) if recipe.gated else after_think(turn.reply)
+    return replace(turn, memory=after)
+
+
+def turn_of(tag: str, prompt: Ids, reply: Generated, tokenizer: Tokenizer) -> Turn:
+    """A reply as the turn that it is."""
     return Turn(
-        tag="memory",
+        tag=tag,
         messages=(),
-        reply=text,
+        reply=tokenizer.decode(reply.reply_ids),
         finish_reason=reply.finish_reason,
-        prompt_tokens=len(state.prompt),
+        prompt_tokens=len(prompt),
         completion_tokens=len(reply.reply_ids),
         seconds=0.0,
-        memory=memory,
-        prompt_ids=state.prompt,
+        prompt_ids=prompt,
         reply_ids=reply.reply_ids,
         logprobs=reply.logprobs,
     )

@@ -26,13 +26,18 @@ from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.scoring import Scorer, gathered, primary_metric, scored
 from tasks.task import Coordinates, Materials
+from training.rl.agent import answer_form
+from training.rl.answers import drawn_questions, judged_answers
 from training.rl.engines.engine import Job, RolloutEngine, run_freely, run_rollouts
 from training.rl.episodes import (
+    Judged,
     NotedTurn,
+    S,
     drawn_states,
+    judged_notes,
     note_metrics,
     noted_turns,
-    played_states,
+    played,
 )
 from training.rl.judge import Group, judge, said_again
 from training.rl.learner.protocol import RolloutLearner
@@ -42,7 +47,7 @@ from training.rl.recipe import RlRecipe
 from training.state import OnStep, append_line, drop_lines_after
 
 METRICS_FILE = "metrics.jsonl"
-TRAIN_STREAM, VALIDATION_STREAM, TURN_STREAM = 2, 3, 4
+TRAIN_STREAM, VALIDATION_STREAM, TURN_STREAM, SCOUT_STREAM, ANSWER_STREAM = 2, 3, 4, 5, 6
 """Apart from the warm start's streams (training/warmstart/batches.py)."""
 
 
@@ -127,25 +132,24 @@ class Trainer:
         update."""
         started = time.monotonic()
         groups, dropped = self._collect(step)
-        rollouts = [*groups, *dropped]
-        metrics = rollout_metrics(rollouts)
+        lost = self.recipe.group_size * (len(groups) + len(dropped))
+        lost -= sum(len(group.trajectories) for group in (*groups, *dropped))
+        rollouts = [*groups, *dropped, *self._scouts(step)]
         turns = noted_turns(rollouts, self.recipe, self.tokenizer)
-        metrics |= note_metrics(turns, "notes")
+        metrics = rollout_metrics(rollouts) | note_metrics(turns, "notes")
         lines = list(logged(rollouts, step + 1, self.recipe.log_rollouts))
         if self.recipe.episodes is not None:
-            more, alike = self._collect_turns(step, turns)
-            metrics |= turn_metrics([*more, *alike])
-            lines += logged([*more, *alike], step + 1, self.recipe.log_rollouts)
-            groups, dropped = [*groups, *more], [*dropped, *alike]
+            for name, (more, alike) in self._collect_turns(step, rollouts, turns).items():
+                metrics |= turn_metrics([*more, *alike], name)
+                lines += logged([*more, *alike], step + 1, self.recipe.log_rollouts)
+                groups, dropped = [*groups, *more], [*dropped, *alike]
         seconds = time.monotonic() - started
         if self.writes and out is not None:
             for line in lines:
                 append_line(out / ROLLOUTS_FILE, line)
         minor = sum(not group.rewarded_apart for group in groups)
         metrics |= {"groups": len(groups), "dropped_groups": len(dropped), "minor_groups": minor}
-        judged = sum(len(group.trajectories) for group in rollouts)
-        metrics |= {"lost_rollouts": self.recipe.group_size * len(rollouts) - judged}
-        metrics |= {"rollout_seconds": seconds}
+        metrics |= {"lost_rollouts": lost, "rollout_seconds": seconds}
         self.engine.sleep()
         again = said_again(dropped, self.recipe.imitation)
         learned = [group.conversations for group in (*groups, *again)]
@@ -205,14 +209,13 @@ class Trainer:
         should do, by the share that did so far. Groups that only GRU-Mem's update rewards tell
         apart are learned from, but fill no place: at 1 - alpha their signal is small.
         """
-        recipe, wanted = self.recipe, self.recipe.whole_groups
-        rounds = 1 + (recipe.max_refills if recipe.dynamic_sampling else 0)
+        recipe, wanted, rounds = self.recipe, self.recipe.whole_groups, self._rounds
         full: list[Group] = []
         minor: list[Group] = []
         dropped: list[Group] = []
         first = step * recipe.groups * rounds
         count = wanted
-        for _ in range(rounds):
+        for _ in range(rounds if wanted else 0):
             for group in self._groups(range(first, first + count), recipe.sampling_at(step)):
                 good = not recipe.dynamic_sampling or group.rewarded_apart
                 (full if good else minor if group.informative else dropped).append(group)
@@ -225,35 +228,76 @@ class Trainer:
         dropped += full[wanted:]
         return full[:wanted] + minor[:wanted], dropped
 
+    def _scouts(self, step: int) -> list[Group]:
+        """One rollout of each of some more questions, for the turns that episodes start from."""
+        setting, recipe = self.recipe.episodes, self.recipe
+        if setting is None or not setting.scouts:
+            return []
+        numbers = range(step * setting.scouts, (step + 1) * setting.scouts)
+        samples = [self._question(number, SCOUT_STREAM) for number in numbers]
+        jobs = [
+            Job(sample, self.method, (recipe.seed, SCOUT_STREAM, number))
+            for number, sample in zip(numbers, samples, strict=True)
+        ]
+        ends = self._play(jobs, recipe.sampling_at(step))
+        pairs = zip(samples, ends, strict=True)
+        return [judge(sample, [end], recipe, self.tokenizer) for sample, end in pairs]
+
     def _collect_turns(
-        self, step: int, turns: Sequence[NotedTurn]
-    ) -> tuple[list[Group], list[Group]]:
-        """Single memory turns as episodes, from states of these turns: the groups to learn
-        from, and those whose replies were all rewarded alike. As often as rollouts are refilled,
-        as far as there are states."""
-        recipe, setting = self.recipe, self.recipe.episodes
+        self, step: int, rollouts: Sequence[Group], turns: Sequence[NotedTurn]
+    ) -> dict[str, tuple[list[Group], list[Group]]]:
+        """Single turns of these rollouts as episodes, their memory turns and answers: of each kind
+        the groups to learn from, and those whose replies were all rewarded alike."""
+        recipe, tokenizer, setting = self.recipe, self.tokenizer, self.recipe.episodes
         assert setting is not None
-        wanted = recipe.groups - recipe.whole_groups
+        answers = recipe.answer_groups
+        wanted = recipe.groups - recipe.whole_groups - answers
         rng = np.random.default_rng([recipe.seed, TURN_STREAM, step])
-        rounds = 1 + (recipe.max_refills if recipe.dynamic_sampling else 0)
-        states = drawn_states(turns, wanted * rounds, setting, rng)
+        states = drawn_states(turns, wanted * self._rounds, setting, rng)
+        found = {
+            "episode": self._episodes(
+                states, wanted, step, TURN_STREAM,
+                lambda state, replies: judged_notes(state, replies, recipe, tokenizer),
+            )
+        }  # fmt: skip
+        if answers:
+            form = answer_form(recipe)
+            asked = drawn_questions(rollouts, answers * self._rounds, rng)
+            found["answer"] = self._episodes(
+                asked, answers, step, ANSWER_STREAM,
+                lambda one, replies: judged_answers(one, replies, recipe, form, tokenizer),
+            )  # fmt: skip
+        return found
+
+    def _episodes(
+        self, starts: Sequence[S], wanted: int, step: int, stream: int, judged: Judged[S]
+    ) -> tuple[list[Group], list[Group]]:
+        """`wanted` groups from these starts, in order, and those that dynamic sampling dropped. As
+        often as rollouts are refilled, as far as there are starts."""
+        recipe = self.recipe
         kept: list[Group] = []
         dropped: list[Group] = []
-        for again in range(rounds):
-            part, states = states[: wanted - len(kept)], states[wanted - len(kept) :]
-            seed = (recipe.seed, TURN_STREAM, step, again)
+        for again in range(self._rounds):
+            missing = wanted - len(kept)
+            part, starts = starts[:missing], starts[missing:]
+            seed = (recipe.seed, stream, step, again)
             sampling = recipe.sampling_at(step)
-            for group in played_states(part, self.engine, sampling, recipe, seed):
+            for group in played(part, self.engine, sampling, recipe, seed, judged):
                 good = group.informative or not recipe.dynamic_sampling
                 (kept if good else dropped).append(group)
-            if len(kept) == wanted or not states:
+            if len(kept) == wanted or not starts:
                 break
         return kept, dropped
+
+    @property
+    def _rounds(self) -> int:
+        """How often groups are drawn for a step, at most."""
+        return 1 + (self.recipe.max_refills if self.recipe.dynamic_sampling else 0)
 
     def _groups(self, questions: range, sampling: Sampling) -> list[Group]:
         """Rollouts of the training questions of these numbers, judged."""
         recipe, size = self.recipe, self.recipe.group_size
-        samples = [self._question(number) for number in questions]
+        samples = [self._question(number, TRAIN_STREAM) for number in questions]
         jobs = [
             Job(sample, self.method, (recipe.seed, TRAIN_STREAM, number, again))
             for number, sample in zip(questions, samples, strict=True)
@@ -261,7 +305,7 @@ class Trainer:
         ]
         ends = self._play(jobs, sampling)
         return [
-            judge(sample, played(ends[at * size : (at + 1) * size]), recipe, self.tokenizer)
+            judge(sample, comparable(ends[at * size : (at + 1) * size]), recipe, self.tokenizer)
             for at, sample in enumerate(samples)
         ]
 
@@ -269,14 +313,15 @@ class Trainer:
         run = run_freely if self.recipe.rollouts == "free" else run_rollouts
         return asyncio.run(run(self.engine, jobs, sampling))
 
-    def _question(self, number: int) -> Sample:
-        """Training question `number`: a task and a length of the mix, drawn from the number."""
-        rng = np.random.default_rng([self.recipe.seed, TRAIN_STREAM, number])
+    def _question(self, number: int, stream: int) -> Sample:
+        """Training question `number` of a stream: a task and a length of the mix, drawn from
+        both."""
+        rng = np.random.default_rng([self.recipe.seed, stream, number])
         mixes = self.recipe.tasks
         shares = np.array([mix.weight for mix in mixes])
         mix = mixes[int(rng.choice(len(mixes), p=shares / shares.sum()))]
         length = mix.lengths[int(rng.integers(len(mix.lengths)))]
-        return self._sample(mix.name, length, TRAIN_STREAM, number)
+        return self._sample(mix.name, length, stream, number)
 
     def _sample(self, task: str, length: int, stream: int, index: int) -> Sample:
         # A seed of its own for each stream, far from the small ones that suites use.
@@ -294,7 +339,7 @@ LOST = frozenset({"request_failed", "timeout", "rejected", "bad_reply"})
 """Failures that say nothing of the policy."""
 
 
-def played(ends: Sequence[Trajectory]) -> Sequence[Trajectory]:
+def comparable(ends: Sequence[Trajectory]) -> Sequence[Trajectory]:
     """The rollouts of a question without those that were lost on the way to the engine: nobody is
     to learn from them. All of them, where fewer than two are left to compare."""
     kept = [end for end in ends if end.failure is None or end.failure.kind not in LOST]

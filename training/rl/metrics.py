@@ -55,21 +55,22 @@ def rollout_metrics(groups: Sequence[Group]) -> Metrics:
     return metrics
 
 
-def turn_metrics(groups: Sequence[Group]) -> Metrics:
-    """The same of single memory turns as episodes: their rewards and parts, the share of replies
-    without any error, and how many of the groups tell their replies apart."""
+def turn_metrics(groups: Sequence[Group], name: str) -> Metrics:
+    """The same of single turns as episodes, under a name of their own: their rewards and parts, the
+    share of replies without any error, how many groups there are, and how many of them tell their
+    replies apart."""
     if not groups:
-        return {"episodes": 0.0}
+        return {f"{name}/groups": 0.0}
     parts: dict[str, list[float]] = {}
     for group in groups:
-        parts.setdefault("episode/reward", []).extend(group.rewards)
-        parts.setdefault("episode/right", []).extend(group.outcomes)
-        parts.setdefault(f"episode/right/{group.sample.task}", []).extend(group.outcomes)
+        parts.setdefault(f"{name}/reward", []).extend(group.rewards)
+        parts.setdefault(f"{name}/right", []).extend(group.outcomes)
+        parts.setdefault(f"{name}/right/{group.sample.task}", []).extend(group.outcomes)
         for part, values in group.parts.items():
-            parts.setdefault(f"episode/reward/{part}", []).extend(values)
+            parts.setdefault(f"{name}/reward/{part}", []).extend(values)
     metrics = {name: fmean(values) for name, values in sorted(parts.items())}
     apart = sum(group.informative for group in groups)
-    return metrics | {"episodes": float(len(groups)), "episode/apart": apart / len(groups)}
+    return metrics | {f"{name}/groups": float(len(groups)), f"{name}/apart": apart / len(groups)}
 
 
 def _rewards(groups: Sequence[Group]) -> Metrics:

@@ -65,15 +65,19 @@ class Validation(_Part):
 
 
 class Episodes(_Part):
-    """Single memory turns as episodes, beside whole rollouts (training/rl/episodes.py).
+    """Single turns as episodes (training/rl/episodes.py, answers.py), beside whole rollouts.
 
-    `whole`: share of the groups that are whole rollouts, from whose memory turns the others start.
-    `replies`: to each of these prompts. `errors`: share of the starts drawn among the turns in
-    which the policy erred. `cost`: of an entry that is wrong or repeated, see
+    `whole`: share of the groups that are whole rollouts. `scouts`: so many more questions a step
+    are rolled out once; nothing is learned from that rollout itself. From the turns of both the
+    other groups start. `answers`: share of these that are answer turns; the others are memory
+    turns. `replies`: to each prompt. `errors`: share of the memory turns drawn among those in which
+    the policy erred. `cost`: of an entry that is wrong or repeated, see
     `training.rl.notes.Written.reward`.
     """
 
-    whole: float = Field(default=0.34, gt=0, le=1)
+    whole: float = Field(default=0.34, ge=0, le=1)
+    scouts: int = Field(default=0, ge=0)
+    answers: float = Field(default=0.0, ge=0, le=1)
     replies: int = Field(default=32, ge=2)
     errors: float = Field(default=0.5, ge=0, le=1)
     cost: float = Field(default=0.5, ge=0)
@@ -209,10 +213,10 @@ class RlRecipe(_Part):
             raise ValueError(f"loss is {loss}; expected 0 <= clip_low < 1, the others 0 or more")
         if loss.dual_clip is not None and loss.dual_clip <= 1:
             raise ValueError(f"loss.dual_clip is {loss.dual_clip}; expected above 1")
-        if self.episodes is not None and self.whole_groups < 1:
+        if self.episodes is not None and self.whole_groups + self.episodes.scouts < 1:
             raise ValueError(
                 f"episodes.whole is {self.episodes.whole} of {self.groups} groups; expected at "
-                "least one, from which the others start"
+                "least one, or scouts, from which the others start"
             )
         if self.importance_cap is not None and self.old_logprobs != "trainer":
             raise ValueError('importance_cap needs old_logprobs = "trainer"')
@@ -244,6 +248,12 @@ class RlRecipe(_Part):
         """The groups of a step that are whole rollouts."""
         share = 1.0 if self.episodes is None else self.episodes.whole
         return round(share * self.groups)
+
+    @property
+    def answer_groups(self) -> int:
+        """The groups of a step that are answer turns."""
+        share = 0.0 if self.episodes is None else self.episodes.answers
+        return round(share * (self.groups - self.whole_groups))
 
     def share_of(self, groups: int) -> float:
         """Of the rate, for a step that so many groups are left to learn from."""

@@ -13,7 +13,7 @@ from core.errors import ServerDied
 from core.types import Answer, Chat, Failure, Message, Problem, Sample, Sampling, Trajectory
 from training.rl.engines.driver import Driver
 from training.rl.engines.engine import Generated, Job, Play, Request, run_freely, together
-from training.rl.loop import played
+from training.rl.loop import comparable
 
 PLAIN = Sampling(temperature=1.0, top_p=1.0)
 
@@ -137,5 +137,5 @@ def end(kind: str | None) -> Trajectory:
 
 def test_rollouts_lost_on_the_way_to_the_engine_teach_nothing() -> None:
     good, lost, own = end(None), end("timeout"), end("prompt_too_long")
-    assert played([good, lost, own, good]) == [good, own, good]
-    assert played([lost, good, lost]) == [lost, good, lost], "one alone compares with nothing"
+    assert comparable([good, lost, own, good]) == [good, own, good]
+    assert comparable([lost, good, lost]) == [lost, good, lost], "one alone compares with nothing"

@@ -1,8 +1,9 @@
-"""Single memory turns as episodes: their states, rewards and advantages."""
+"""Single turns as episodes: where they start, their rewards and advantages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,15 @@ from torch import Tensor
 from agents.memagent import NO_MEMORY
 from core.errors import RequestFailed
 from core.tokens import Tokenizer
-from core.types import Sampling
-from tests.training.rl.test_judge import sample
+from core.types import AnswerForm, Sampling, Trajectory
+from tests.training.rl.test_judge import GOLD, rollout, sample, turn
 from tests.training.rl.tiny import POCKET, tiny_recipe
+from training.rl.answers import Asked, drawn_questions, judged_answers
 from training.rl.engines.engine import Generated, Request
-from training.rl.episodes import NotedTurn, State, drawn_states, note_metrics, played_states
+from training.rl.episodes import NotedTurn, State, drawn_states, judged_notes, note_metrics, played
+from training.rl.judge import Group, judge
 from training.rl.notes import Due, written
-from training.rl.recipe import Episodes
+from training.rl.recipe import Episodes, RlRecipe
 from training.rl.rewards import EXIT_EARLY, EXIT_LATE
 
 OLD, NEW = "wooden-table is: 1234567", "old-cat is: 7654321"
@@ -57,10 +60,17 @@ def state(number: int = 0, *, erred: bool = False, due: Due = DUE, last: bool = 
     return State(sample(), (1, 2, number), FIRST, 0, due, holds=True, last=last, erred=erred)
 
 
+def played_states(states: Sequence[State], engine: Says, recipe: RlRecipe) -> list[Group]:
+    def judged(one: State, replies: Sequence[Generated]) -> Group:
+        return judged_notes(one, replies, recipe, engine.tokenizer)
+
+    return played(states, engine, Sampling(), recipe, (1,), judged)
+
+
 def test_a_reply_is_rewarded_for_its_entries_against_the_others_of_its_prompt() -> None:
     recipe = tiny_recipe(Path("none"), episodes=Episodes(replies=4, cost=0.5))
     engine = Says([BOTH, FIRST, NO_MEMORY, BOTH])
-    (group,) = played_states([state()], engine, Sampling(), recipe, (1,))
+    (group,) = played_states([state()], engine, recipe)
     assert group.rewards == (1.0, 0.5, 0.0, 1.0)
     assert group.outcomes == (1.0, 0.0, 0.0, 1.0)
     told = [one.advantages[0] for one in group.conversations]
@@ -72,7 +82,7 @@ def test_a_reply_is_rewarded_for_its_entries_against_the_others_of_its_prompt() 
 def test_lost_replies_are_left_out_and_a_lone_one_teaches_nothing() -> None:
     recipe = tiny_recipe(Path("none"), episodes=Episodes(replies=3))
     engine = Says([BOTH, None, FIRST, BOTH, None, None])
-    groups = played_states([state(0), state(1)], engine, Sampling(), recipe, (1,))
+    groups = played_states([state(0), state(1)], engine, recipe)
     assert [len(group.trajectories) for group in groups] == [2]
 
 
@@ -89,7 +99,7 @@ def test_gates_are_rewarded_beside_the_notes() -> None:
         says("no", BOTH, "continue"),  # the old memory stays
         "no format at all",  # and here
     ]
-    (group,) = played_states([state(last=True)], Says(replies), Sampling(), recipe, (1,))
+    (group,) = played_states([state(last=True)], Says(replies), recipe)
     assert group.parts["notes"] == (1.0, 1.0, 0.5, 0.5)
     assert group.parts["exit"] == (0.0, EXIT_LATE, EXIT_LATE, EXIT_LATE)
     assert group.parts["format"] == (1.0, 1.0, 1.0, 0.0)
@@ -98,7 +108,7 @@ def test_gates_are_rewarded_beside_the_notes() -> None:
     gates = np.array([1.0, 1.0, -1.0, -1.0])
     expected = 0.9 * (rewards - rewards.mean()) + 0.1 * gates
     assert [one.advantages[0] for one in group.conversations] == pytest.approx(expected.tolist())
-    (early,) = played_states([state()], Says(replies), Sampling(), recipe, (1,))
+    (early,) = played_states([state()], Says(replies), recipe)
     assert early.parts["exit"] == (EXIT_EARLY, 0.0, 0.0, 0.0)
 
 
@@ -135,3 +145,43 @@ def test_errors_a_turn_are_shares_of_what_was_due() -> None:
         "notes/missed": 0.5,
     }
     assert note_metrics([], "notes") == {}
+
+
+def test_answers_start_from_the_last_prompts_of_rollouts_that_came_to_one() -> None:
+    def ended(prompt: tuple[int, ...]) -> Trajectory:
+        end = rollout("no", "a")
+        last = replace(end.turns[-1], prompt_ids=prompt)
+        return replace(end, turns=(*end.turns[:-1], last))
+
+    recipe = tiny_recipe(Path("none"), episodes=Episodes(replies=4))
+    unfinished = Trajectory("id", (turn("a", "memory", (7,)),), None, None, 0.0)
+    ends = [ended((1,)), ended((2,)), ended((2,)), ended((3,)), unfinished]
+    group = judge(sample(), ends, recipe, Tokenizer.load(POCKET))
+    asked = drawn_questions([group], 9, np.random.default_rng(0))
+    assert sorted(one.prompt for one in asked) == [(1,), (2,), (3,)]
+    assert asked[:2] == drawn_questions([group], 2, np.random.default_rng(0))
+    assert {one.sample.golds for one in asked} == {(GOLD,)}
+
+
+@pytest.mark.parametrize(
+    ("method", "form", "says", "weight"),
+    [
+        ("memagent", "therefore", "Therefore, the answer is {}", 1.0),
+        ("gru_mem", "boxed", "\\boxed{{{}}}", 0.9),
+    ],
+)
+def test_an_answer_is_rewarded_by_the_verifier_against_the_others_of_its_memory(
+    method: str, form: AnswerForm, says: str, weight: float
+) -> None:
+    recipe = tiny_recipe(Path("none"), method=method, alpha=0.9, episodes=Episodes(replies=4))
+    engine = Says([says.format(GOLD), says.format("12"), GOLD, f"<think>{GOLD}</think>"])
+    tokenizer = engine.tokenizer
+
+    def judged(one: Asked, replies: Sequence[Generated]) -> Group:
+        return judged_answers(one, replies, recipe, form, tokenizer)
+
+    (group,) = played([Asked(sample(), (1, 2))], engine, Sampling(), recipe, (1,), judged)
+    assert group.rewards == group.parts["outcome"] == (1.0, 0.0, 0.0, 0.0)
+    told = [one.advantages[0] for one in group.conversations]
+    assert told == pytest.approx([weight * part for part in (0.75, -0.25, -0.25, -0.25)])
+    assert {one.prompt for one in group.conversations} == {(1, 2)}

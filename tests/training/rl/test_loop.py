@@ -234,9 +234,23 @@ def test_episodes_of_single_turns_are_learned_from_and_resumed(
     episodes = Episodes(whole=0.5, replies=4)
     recipe = tiny_recipe(folder, groups=4, reply_tokens=12, episodes=episodes)
     metrics = trainer_of(recipe).step(0)
-    assert (metrics["groups"], metrics["episodes"]) == (4, 2)
+    assert (metrics["groups"], metrics["episode/groups"]) == (4, 2)
     assert metrics["episode/reward"] < 1  # random words are no entries
     assert {"notes/right", "notes/invented", "episode/right/niah_single_1"} <= metrics.keys()
+    whole = run(recipe, tmp_path / "whole")
+    run(recipe, tmp_path / "broken", kill_at=2)
+    assert same(run(recipe, tmp_path / "broken"), whole)
+
+
+def test_scouts_are_where_episodes_start_and_are_not_learned_from(
+    folder: Path, tmp_path: Path
+) -> None:
+    episodes = Episodes(whole=0, scouts=3, answers=0.5, replies=4)
+    recipe = tiny_recipe(folder, groups=4, reply_tokens=12, episodes=episodes)
+    metrics = trainer_of(recipe).step(0)
+    assert (metrics["groups"], metrics["dropped_groups"], metrics["lost_rollouts"]) == (4, 0, 0)
+    assert (metrics["episode/groups"], metrics["answer/groups"]) == (2, 2)
+    assert metrics["turns"] > 1  # of the scouts
     whole = run(recipe, tmp_path / "whole")
     run(recipe, tmp_path / "broken", kill_at=2)
     assert same(run(recipe, tmp_path / "broken"), whole)

@@ -11,7 +11,7 @@ import run
 from core.errors import SettingsChanged, UsageError
 from tests.training.rl.tiny import tiny_recipe, write_tiny_checkpoint
 from training.rl.agent import agent_settings, check_names, with_whole_paths
-from training.rl.recipe import load_rl_recipe
+from training.rl.recipe import Episodes, load_rl_recipe
 from training.rl.run import train_rl
 
 AGENT = '''
@@ -145,3 +145,9 @@ def test_a_reward_that_gives_no_share_is_told(here: Path, name: str, message: st
     recipe = tiny_recipe(here / "model", reward=f"my_rewards.py:{name}", steps=1)
     with pytest.raises(UsageError, match=message):
         train_rl(recipe, here / "out", device="cpu")
+
+
+def test_episodes_are_of_agents_whose_memories_can_be_read(tmp_path: Path) -> None:
+    recipe = tiny_recipe(tmp_path, method="full_context", episodes=Episodes())
+    with pytest.raises(UsageError, match="what full_context notes is not known; expected memagent"):
+        check_names(recipe)

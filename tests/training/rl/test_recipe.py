@@ -173,7 +173,10 @@ def test_a_file_may_extend_a_preset_or_a_file_beside_it(tmp_path: Path) -> None:
         ('old_logprobs = "engine"', 'importance_cap needs old_logprobs = "trainer"'),
         ("[loss]\ndual_clip = 1.0", "loss.dual_clip is 1.0; expected above 1"),
         ('engine = "vllm"\nengine_precision = "float32"', "engine_precision is of the torch"),
-        ("[episodes]\nwhole = 0.01", "episodes.whole is 0.01 of 16 groups; expected at least one"),
+        (
+            "[episodes]\nwhole = 0.01",
+            "episodes.whole is 0.01 of 16 groups; expected at least one, or scouts",
+        ),
         ("groups = ", "not valid TOML"),
     ],
 )
