@@ -1,7 +1,10 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor, nn
 from transformers import Qwen2ForCausalLM
 
 from training.warmstart.batches import collate, exact_matches, reply_logits, training_batch
@@ -34,6 +37,31 @@ def test_reply_logits_are_the_whole_models(
     with torch.no_grad():
         whole = model(batch.ids_BT).logits[batch.rows_N, batch.columns_N]
         torch.testing.assert_close(reply_logits(model, batch), whole, rtol=1e-4, atol=1e-4)
+
+
+def test_words_that_a_batch_does_not_hold_do_not_move(
+    writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    def gradients(logits_of: Callable[[Qwen2ForCausalLM], Tensor]) -> dict[str, Tensor]:
+        model = random_model(pocket_config(SMALL, tokenizer.get_vocab_size(), 1, 2, 0), 0)
+        nn.functional.cross_entropy(logits_of(model), batch.targets_N).backward()
+        return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+
+    turn = writer.answer_turn(SINGLE, np.random.default_rng(0))
+    batch = collate([turn], 160, 0)
+    mine = gradients(lambda model: reply_logits(model, batch))
+    whole = gradients(lambda model: model(batch.ids_BT).logits[batch.rows_N, batch.columns_N])
+    embeddings = "model.embed_tokens.weight"
+    assert mine.keys() == whole.keys()
+    for name in mine.keys() - {embeddings}:
+        torch.testing.assert_close(mine[name], whole[name], rtol=1e-3, atol=1e-6)
+    said, held = set(turn.reply), {*turn.prompt, *turn.reply}
+    elsewhere = [token for token in range(tokenizer.get_vocab_size()) if token not in held]
+    assert not mine[embeddings][elsewhere].any()
+    assert whole[embeddings][elsewhere].all(dim=1).any()
+    torch.testing.assert_close(
+        mine[embeddings][sorted(said)], whole[embeddings][sorted(said)], rtol=1e-3, atol=1e-6
+    )
 
 
 def test_targets_are_the_reply_tokens_one_ahead(writer: DemonstrationWriter) -> None:
