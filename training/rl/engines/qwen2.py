@@ -7,11 +7,13 @@ of small models on few cores gain from:
   that a rotation is one complex product; scores don't change, for q and k are both reordered.
 * Prompts stand end to end, so nothing is computed for padding; each attends to itself only.
 * The last layer's queries and MLP are computed at each prompt's last token alone.
+* All replies to a prompt attend to one copy of its keys and values, in one product.
 * The residual stream, norms and rotations are float32, as in training under autocast; only
   matrix products are in `dtype`.
 
-Axes: N tokens of all prompts, B rows, T tokens of a prompt, S places of the cache, W of the
-window, D width, Q query heads, K key heads, G queries a key head, E head size, V vocabulary.
+Axes: N tokens of all prompts, P prompts, R replies to each, B of both (P * R), T tokens of a prompt
+or reply, S places of a prompt, W of the window, D width, Q query heads, K key heads, G queries a
+key head, E head size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -42,12 +44,37 @@ class _Layer:
     down: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class KeysValues:
-    """The cache of a batch: each [layers, B, K, S, E]."""
+@dataclass(slots=True)
+class Cache:
+    """Keys and values of a batch, index 0 and 1 of the first axis. Places of a prompt that is
+    shorter than S may hold any finite numbers.
 
-    keys: Tensor
-    values: Tensor
+    prompts: [2, layers, P, K, S, E]; replies: [2, layers, P, R, K, T, E]; lengths_P: of the
+    prompts, in tokens.
+    """
+
+    prompts: Tensor
+    replies: Tensor
+    lengths_P: Tensor  # noqa: N815
+
+    def move_prompt(self, source: int, target: int) -> None:
+        """A prompt and its replies into the place of another."""
+        for states in (self.prompts, self.replies):
+            states[:, :, target] = states[:, :, source]
+        self.lengths_P[target] = self.lengths_P[source]
+
+    def move_reply(self, prompt: int, source: int, target: int, filled: int) -> None:
+        """A prompt's reply of so many tokens into the place of another."""
+        states = self.replies[:, :, prompt, :, :, :filled]
+        states[:, :, target] = states[:, :, source]
+
+    def narrow(self, prompts: int, replies: int) -> None:
+        """Keeps the first so many prompts, and replies to each."""
+        self.prompts, self.lengths_P = self.prompts[:, :, :prompts], self.lengths_P[:prompts]
+        self.replies = self.replies[:, :, :prompts]
+        if replies < self.replies.shape[3]:
+            # A copy: the products need a prompt's replies side by side. They are short.
+            self.replies = self.replies[:, :, :, :replies].contiguous()
 
 
 class Qwen2:
@@ -139,59 +166,82 @@ class Qwen2:
     # -- passes ----------------------------------------------------------------------------
 
     def prefill(
-        self, prompts: Sequence[Sequence[int]], cache: KeysValues, rows: Sequence[int]
+        self, prompts: Sequence[Sequence[int]], cache: Cache, places: Sequence[int]
     ) -> Tensor:
-        """Reads each prompt into its row of the cache. Returns the logits after each prompt,
-        float32 [B, V]."""
+        """Reads each prompt into its place in the cache. Returns the logits after each prompt,
+        float32 [P, V]."""
         lengths = [len(prompt) for prompt in prompts]
         ids_N = torch.tensor([token for prompt in prompts for token in prompt])
         turns_NE = self.turns_WE[torch.cat([torch.arange(n) for n in lengths])]
-        ends_B = torch.tensor(lengths).cumsum(0)
-        starts = [0, *ends_B.tolist()]
-        last_B = (ends_B - 1).to(self.device)
+        ends_P = torch.tensor(lengths).cumsum(0)
+        starts = [0, *ends_P.tolist()]
+        last_P = (ends_P - 1).to(self.device)
         hidden_ND = F.embedding(ids_N.to(self.device), self.embed_VD).float()
         for index, layer in enumerate(self.layers):
             queries_QNE, keys_KNE, values_KNE = self._project(layer, hidden_ND, turns_NE)
             mixed_ND = hidden_ND.new_empty(len(ids_N), self.heads * self.head_size).to(self.dtype)
             last = index == self.layer_count - 1
-            for row, start, stop in zip(rows, starts, starts[1:], strict=False):
+            for place, start, stop in zip(places, starts, starts[1:], strict=False):
                 keys = keys_KNE[:, start:stop]
-                values = cache.values[index, row, :, : stop - start]
+                values = cache.prompts[1, index, place, :, : stop - start]
                 values.copy_(values_KNE[:, start:stop])
-                cache.keys[index, row, :, : stop - start] = keys
+                cache.prompts[0, index, place, :, : stop - start] = keys
                 first = stop - 1 if last else start
                 self._attend(queries_QNE[:, first:stop], keys, values, mixed_ND[first:stop])
             if last:
-                hidden_ND, mixed_ND = hidden_ND[last_B], mixed_ND[last_B]
+                hidden_ND, mixed_ND = hidden_ND[last_P], mixed_ND[last_P]
             hidden_ND = self._finish(layer, hidden_ND, mixed_ND)
         return self._logits(hidden_ND)
 
-    def decode(self, tokens_B: Tensor, places_B: Tensor, cache: KeysValues) -> Tensor:
-        """One token a row: token b stands at place places_B[b] of row b. Returns the logits
-        after it, float32 [B, V].
-
-        Attends to all S places, masked: of a cut cache, matrix products would make a copy.
-        """
-        count = len(tokens_B)
-        rows_B = torch.arange(count, device=self.device)
-        turns_BE = self.turns_WE[places_B]
-        # A row's later places hold what an earlier batch left there.
-        columns_S = torch.arange(cache.keys.shape[3], device=self.device)
-        bias_BS = torch.zeros(count, len(columns_S), dtype=self.dtype, device=self.device)
-        bias_BS.masked_fill_(columns_S > places_B[:, None], -torch.inf)
-        bias_B1S1 = bias_BS[:, None, :, None]
-        hidden_BD = F.embedding(tokens_B, self.embed_VD).float()
+    def decode(self, tokens_PR: Tensor, place: int, cache: Cache, rows_N: Tensor) -> Tensor:
+        """One token of each reply, at this place of it. Returns the logits after those of `rows_N`
+        (reply r to prompt p is row p * R + r), float32 [N, V]."""
+        prompts, replies = tokens_PR.shape
+        turns_BE = self.turns_WE[(cache.lengths_P + place).repeat_interleave(replies)]
+        # Attends to all S places, masked: of a cut cache, matrix products would make a copy.
+        places_S = torch.arange(cache.prompts.shape[4], device=self.device)
+        bias_PS = torch.zeros(prompts, len(places_S), dtype=self.dtype, device=self.device)
+        bias_PS.masked_fill_(places_S >= cache.lengths_P[:, None], -torch.inf)
+        hidden_BD = F.embedding(tokens_PR.flatten(), self.embed_VD).float()
         for index, layer in enumerate(self.layers):
             queries_QBE, keys_KBE, values_KBE = self._project(layer, hidden_BD, turns_BE)
-            cache.keys[index, rows_B, :, places_B] = keys_KBE.transpose(0, 1).to(self.dtype)
-            cache.values[index, rows_B, :, places_B] = values_KBE.transpose(0, 1)
-            keys_BKSE, values_BKSE = cache.keys[index, :count], cache.values[index, :count]
+            own_PRKTE = cache.replies[:, index]
+            for states_PRKTE, new_KBE in zip(own_PRKTE, (keys_KBE, values_KBE), strict=True):
+                new_BKE = new_KBE.transpose(0, 1).to(self.dtype)
+                states_PRKTE[:, :, :, place] = new_BKE.unflatten(0, (prompts, replies))
             queries_BKGE = queries_QBE.unflatten(0, (self.key_heads, -1)).permute(2, 0, 1, 3)
-            # Keys on the left: with one query this product is several times faster.
-            scores_BKSG = keys_BKSE @ queries_BKGE.to(self.dtype).transpose(2, 3)
-            shares_BKGS = torch.softmax(scores_BKSG.add_(bias_B1S1).transpose(2, 3), -1)
-            hidden_BD = self._finish(layer, hidden_BD, (shares_BKGS @ values_BKSE).flatten(1))
-        return self._logits(hidden_BD)
+            mixed_BD = self._attend_both(
+                queries_BKGE.to(self.dtype).unflatten(0, (prompts, replies)),
+                cache.prompts[:, index],
+                own_PRKTE[..., : place + 1, :],
+                bias_PS,
+            )
+            hidden_BD = self._finish(layer, hidden_BD, mixed_BD)
+        return self._logits(hidden_BD[rows_N])
+
+    @staticmethod
+    def _attend_both(queries_PRKGE: Tensor, shared: Tensor, own: Tensor, bias_PS: Tensor) -> Tensor:
+        """Attention of each reply's last token to its prompt and to the reply, [B, D]. `shared`,
+        `own`: keys and values, [2, P, K, S, E] and [2, P, R, K, T, E]."""
+        prompts, replies, heads, group, _ = queries_PRKGE.shape
+        keys_PKSE, values_PKSE = shared
+        # For each prompt, the queries of all its replies; for each reply, its own.
+        queries_PKNE = queries_PRKGE.transpose(1, 2).flatten(2, 3)
+        queries_BGE = queries_PRKGE.flatten(0, 2)
+        own_keys_BTE, own_values_BTE = (states.flatten(0, 2) for states in own)
+        # Keys on the left: with one query these products are several times faster.
+        scores_PKSN = (keys_PKSE @ queries_PKNE.transpose(2, 3)).add_(bias_PS[:, None, :, None])
+        own_scores_BTG = own_keys_BTE @ queries_BGE.transpose(1, 2)
+        own_scores = own_scores_BTG.unflatten(0, (prompts, replies, heads)).permute(0, 2, 1, 4, 3)
+        both = torch.cat([scores_PKSN.transpose(2, 3), own_scores.flatten(2, 3)], -1)
+        shares, own_shares = torch.softmax(both, -1).split(
+            (keys_PKSE.shape[2], own_keys_BTE.shape[1]), -1
+        )
+        mixed_PKNE = shares @ values_PKSE
+        own_BGT = own_shares.unflatten(2, (replies, group)).transpose(1, 2).flatten(0, 2)
+        mixed_PRKGE = mixed_PKNE.unflatten(2, (replies, group)).transpose(1, 2)
+        own_PRKGE = (own_BGT @ own_values_BTE).unflatten(0, (prompts, replies, heads))
+        return (mixed_PRKGE + own_PRKGE).flatten(0, 1).flatten(1)
 
     def _project(
         self, layer: _Layer, hidden_ND: Tensor, turns_NE: Tensor

@@ -1,9 +1,10 @@
 """A rollout engine in plain PyTorch: for small models, for machines without vLLM, and the
 oracle that tests measure other engines against.
 
-Requests are sorted by length and packed into batches that fit a preallocated cache. Equal
-prompts (the rollouts of a group share their first turn) are read once. A row that has ended
-gives its place to the last one, so every step computes living rows only.
+Requests are packed into batches that fit a preallocated cache: prompts, and the replies to each.
+Equal prompts (the rollouts of a group share their first turn, episodes all of it) are read once and
+kept once. A prompt whose replies have all ended gives its place to the last one, and a reply that
+has ended to its prompt's last one.
 
 A reply is drawn by inverse CDF from uniforms of its own seed: which batch it is in does not
 matter. (Float rounding does depend on a batch's shape; it can tip a draw that lies within it.)
@@ -15,7 +16,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import count, repeat
 from queue import SimpleQueue
 from typing import Literal
 
@@ -28,11 +29,14 @@ from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sampling
 from training.rl.engines.engine import Generated, Request
-from training.rl.engines.qwen2 import KeysValues, Qwen2
+from training.rl.engines.qwen2 import Cache, Qwen2
 
 PREFILL_TOKENS = 4096
 """Prompt tokens that are computed together: enough for full matrix speed, and their states
 still fit the last-level cache."""
+
+FULL_ENOUGH = 0.75
+"""From this share of living replies on, ended ones are computed along with them."""
 
 CANDIDATES = 64
 """Of the most likely tokens, how many are sorted before the whole vocabulary is."""
@@ -44,7 +48,7 @@ class TorchEngine:
     device lends its sizes, and `load_weights` must give the weights. `device`: where it computes,
     None for where the model is.
 
-    `batch_tokens` bounds the prompt and reply tokens of a batch (and its cache:
+    `batch_tokens` bounds the different prompts' and all replies' tokens of a batch (and its cache:
     2 * layers * key heads * head size numbers a token). `precision` is that of the matrix
     products; sums, norms and probabilities are float32. `workers` batches run at a time, each
     on one core: small matrices gain nothing from more. It is part of what decides the batches,
@@ -116,81 +120,82 @@ class TorchEngine:
 
     # -- one batch -------------------------------------------------------------------------
 
-    def _run(self, rows: list[_Row], sampling: Sampling) -> None:
-        """Fills the rows' replies. `rows` is used up."""
+    def _run(self, batch: _Batch, sampling: Sampling) -> None:
+        """Fills the rows' replies. `batch` is used up."""
         if self.net.device.type == "cpu":
             torch.set_num_threads(1)
         store = self._caches.get()
         try:
             with torch.inference_mode():
-                self._fill(rows, self._cache(rows, store), sampling)
+                self._fill(batch, self._cache(batch, store), sampling)
         finally:
             self._caches.put(store)
 
-    def _cache(self, rows: Sequence[_Row], store: Tensor) -> KeysValues:
-        net = self.net
-        places = max(row.tokens for row in rows)
-        shape = (2, net.layer_count, len(rows), net.key_heads, places, net.head_size)
-        keys, values = store[: math.prod(shape)].view(shape)
-        return KeysValues(keys, values)
+    def _cache(self, batch: _Batch, store: Tensor) -> Cache:
+        net, size = self.net, _size(batch)
+        prompts = (2, net.layer_count, size.prompts, net.key_heads, size.places, net.head_size)
+        replies = (*prompts[:3], size.replies, net.key_heads, size.budget, net.head_size)
+        first, second = math.prod(prompts), math.prod(replies)
+        return Cache(
+            store[:first].view(prompts),
+            store[first : first + second].view(replies),
+            torch.tensor([len(rows[0].prompt) for rows in batch], device=net.device),
+        )
 
-    def _fill(self, rows: list[_Row], cache: KeysValues, sampling: Sampling) -> None:
-        logits_BV = self._prefill(rows, cache)
-        while True:
-            tokens_B = self._extend(rows, logits_BV, sampling)
-            keep = self._drop_ended(rows, cache)
-            if not rows:
+    def _fill(self, batch: _Batch, cache: Cache, sampling: Sampling) -> None:
+        logits_PV = self._prefill(batch, cache)
+        logits_NV = logits_PV[[place for place, rows in enumerate(batch) for _ in rows]]
+        for place in count():
+            self._extend([row for rows in batch for row in rows], logits_NV, sampling)
+            self._drop_ended(batch, cache, place)
+            if not batch:
                 return
-            logits_BV = self.net.decode(
-                tokens_B[torch.tensor(keep, device=tokens_B.device)],
-                torch.tensor([row.filled - 1 for row in rows], device=tokens_B.device),
-                cache,
-            )
+            replies = cache.replies.shape[3]
+            said = [[row.reply[-1] for row in rows] + [0] * (replies - len(rows)) for rows in batch]
+            living = [n * replies + m for n, rows in enumerate(batch) for m in range(len(rows))]
+            tokens_PR, living_N = (torch.tensor(x, device=self.net.device) for x in (said, living))
+            logits_NV = self.net.decode(tokens_PR, place, cache, living_N)
 
-    def _prefill(self, rows: Sequence[_Row], cache: KeysValues) -> Tensor:
-        """Reads each different prompt once, in parts. Returns logits, [B, V]."""
-        first_of: dict[tuple[int, ...], int] = {}
-        for index, row in enumerate(rows):
-            first_of.setdefault(row.prompt, index)
-        logits: dict[int, Tensor] = {}
-        for part in _parts(sorted(first_of.values()), rows):
-            part_BV = self.net.prefill([rows[i].prompt for i in part], cache, part)
-            logits.update(zip(part, part_BV, strict=True))
-        for index, row in enumerate(rows):
-            first = first_of[row.prompt]
-            if first != index:
-                length = len(row.prompt)
-                for states in (cache.keys, cache.values):
-                    states[:, index, :, :length] = states[:, first, :, :length]
-        return torch.stack([logits[first_of[row.prompt]] for row in rows])
+    def _prefill(self, batch: _Batch, cache: Cache) -> Tensor:
+        """Reads the prompts, in parts. Returns logits, [P, V]."""
+        prompts = [rows[0].prompt for rows in batch]
+        return torch.cat(
+            [
+                self.net.prefill([prompts[place] for place in part], cache, part)
+                for part in _parts(prompts)
+            ]
+        )
 
-    def _extend(self, rows: Sequence[_Row], logits_BV: Tensor, sampling: Sampling) -> Tensor:
-        """Draws the rows' next tokens, [B], and notes them."""
+    def _extend(self, rows: Sequence[_Row], logits_NV: Tensor, sampling: Sampling) -> None:
+        """Draws the rows' next tokens, and notes them."""
         draws = [row.draws[len(row.reply)] for row in rows]
-        draws_B = torch.tensor(draws, dtype=torch.float64, device=logits_BV.device)
-        tokens_B, logprobs_B = sample(logits_BV, draws_B, sampling)
-        for row, token, logprob in zip(rows, tokens_B.tolist(), logprobs_B.tolist(), strict=True):
+        draws_N = torch.tensor(draws, dtype=torch.float64, device=logits_NV.device)
+        tokens_N, logprobs_N = sample(logits_NV, draws_N, sampling)
+        for row, token, logprob in zip(rows, tokens_N.tolist(), logprobs_N.tolist(), strict=True):
             row.reply.append(token)
             row.logprobs.append(logprob)
             row.stopped = token in self.end_ids
-        return tokens_B
 
     @staticmethod
-    def _drop_ended(rows: list[_Row], cache: KeysValues) -> list[int]:
-        """Removes ended rows, moving the last one into each gap. Returns where each of the
-        rows that are left was before."""
-        keep = list(range(len(rows)))
-        for index in reversed(range(len(rows))):
-            if not rows[index].ended:
-                continue
-            moved, came_from = rows.pop(), keep.pop()
-            if index < len(rows):
-                rows[index], keep[index] = moved, came_from
-                # Its newest token is not in the cache yet.
-                length = moved.filled - 1
-                for states in (cache.keys, cache.values):
-                    states[:, index, :, :length] = states[:, len(rows), :, :length]
-        return keep
+    def _drop_ended(batch: _Batch, cache: Cache, filled: int) -> None:
+        """Removes ended rows, and prompts without any, moving the last one into each gap. `filled`:
+        tokens of each reply in the cache; its newest is not there yet."""
+        for place, rows in enumerate(batch):
+            for index in reversed(range(len(rows))):
+                if rows[index].ended:
+                    moved = rows.pop()
+                    if index < len(rows):
+                        rows[index] = moved
+                        cache.move_reply(place, len(rows), index, filled)
+        for place in reversed(range(len(batch))):
+            if not batch[place]:
+                last = batch.pop()
+                if place < len(batch):
+                    batch[place] = last
+                    cache.move_prompt(len(batch), place)
+        if batch:
+            replies, most = cache.replies.shape[3], max(map(len, batch))
+            cache.narrow(len(batch), most if most <= FULL_ENOUGH * replies else replies)
 
 
 @dataclass(slots=True)
@@ -216,10 +221,6 @@ class _Row:
     def tokens(self) -> int:
         """The most it can come to."""
         return len(self.prompt) + self.request.max_tokens
-
-    @property
-    def filled(self) -> int:
-        return len(self.prompt) + len(self.reply)
 
     @property
     def ended(self) -> bool:
@@ -284,32 +285,73 @@ def _draw_cut(probs_BV: Tensor, draws_B: Tensor, sampling: Sampling, size: int) 
     return drawn_B
 
 
-def _batches(rows: Sequence[_Row], budget: int, workers: int) -> list[list[_Row]]:
-    """Rows by length, longest first; about equal parts, a multiple of `workers`, each of which
-    fits the budget as a padded rectangle. Equal prompts end up side by side."""
-    tokens = sum(row.tokens for row in rows)
-    share = tokens / (workers * math.ceil(tokens / (budget * workers))) if rows else 0
-    batches: list[list[_Row]] = []
+_Batch = list[list[_Row]]
+"""For each of its prompts, the rows that reply to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Of a batch: its prompts, the most replies to one, the longest prompt, the largest budget."""
+
+    prompts: int
+    replies: int
+    places: int
+    budget: int
+
+    @property
+    def tokens(self) -> int:
+        """The places of its cache."""
+        return self.prompts * (self.places + self.replies * self.budget)
+
+
+def _size(batch: Sequence[Sequence[_Row]]) -> _Size:
+    return _Size(
+        prompts=len(batch),
+        replies=max(map(len, batch)),
+        places=max(len(rows[0].prompt) for rows in batch),
+        budget=max(row.request.max_tokens for rows in batch for row in rows),
+    )
+
+
+def _batches(rows: Iterable[_Row], budget: int, workers: int) -> list[_Batch]:
+    """Rows by prompt, those with the most replies and the longest first; about equal parts, a
+    multiple of `workers`, each of which fits the budget as a padded rectangle."""
+    by_prompt: dict[tuple[int, ...], list[_Row]] = {}
+    for row in rows:
+        by_prompt.setdefault(row.prompt, []).append(row)
+    groups = [part for group in by_prompt.values() for part in _fitting(group, budget)]
+    sizes = {id(group): _size([group]).tokens for group in groups}
+    tokens = sum(sizes.values())
+    share = tokens / (workers * math.ceil(tokens / (budget * workers))) if groups else 0
+    batches: list[_Batch] = []
     taken = 0
-    for row in sorted(rows, key=lambda row: (-row.tokens, row.prompt, row.index)):
-        full = batches and batches[-1][0].tokens * (len(batches[-1]) + 1) > budget
+    for group in sorted(groups, key=lambda one: (-len(one), -len(one[0].prompt), one[0].prompt)):
+        full = batches and _size([*batches[-1], group]).tokens > budget
         if full or taken >= share * len(batches):
             batches.append([])
-        batches[-1].append(row)
-        taken += row.tokens
+        batches[-1].append(group)
+        taken += sizes[id(group)]
     return batches
 
 
-def _parts(indices: Sequence[int], rows: Sequence[_Row]) -> Iterator[list[int]]:
-    """Indices in order, in parts of about PREFILL_TOKENS prompt tokens."""
+def _fitting(group: list[_Row], budget: int) -> Iterator[list[_Row]]:
+    """The rows of a prompt in parts that fit the budget."""
+    size = _size([group])
+    most = max(1, (budget - size.places) // size.budget)
+    for start in range(0, len(group), most):
+        yield group[start : start + most]
+
+
+def _parts(prompts: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
+    """The prompts' numbers in order, in parts of about PREFILL_TOKENS tokens."""
     part: list[int] = []
     tokens = 0
-    for index in indices:
-        if part and tokens + len(rows[index].prompt) > PREFILL_TOKENS:
+    for number, prompt in enumerate(prompts):
+        if part and tokens + len(prompt) > PREFILL_TOKENS:
             yield part
             part, tokens = [], 0
-        part.append(index)
-        tokens += len(rows[index].prompt)
+        part.append(number)
+        tokens += len(prompt)
     if part:
         yield part
 
