@@ -1,11 +1,9 @@
 """The RL loop: rollouts, rewards, an update, the new weights into the engine; again.
 
-    questions of step s -> G rollouts each (the sweeps' own rollout()) -> judge -> learner.update
-        -> engine.load_weights -> metrics.jsonl
+    collect: rollouts of step s, judged -> learner.update -> engine.load_weights -> metrics.jsonl
 
-Every draw comes from (recipe.seed, stream, step, question, rollout, turn), so a step depends on
-the weights and its number alone: a run killed anywhere goes on from its last saved state and
-ends with the weights of an unbroken one (on the same machine).
+A step depends on the weights and its number alone: a run killed anywhere goes on from its last
+saved state and ends with the weights of an unbroken one (on the same machine).
 """
 
 from __future__ import annotations
@@ -18,37 +16,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-
-from core.tokens import Tokenizer
 from core.types import GREEDY, Method, Sample, Sampling, Trajectory
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.scoring import Scorer, gathered, primary_metric, scored
-from tasks.task import Coordinates, Materials
-from training.rl.agent import answer_form
-from training.rl.answers import drawn_questions, judged_answers
-from training.rl.engines.engine import Job, RolloutEngine, run_freely, run_rollouts
-from training.rl.episodes import (
-    Judged,
-    NotedTurn,
-    S,
-    drawn_states,
-    judged_notes,
-    note_metrics,
-    noted_turns,
-    played,
-)
-from training.rl.judge import Group, judge, said_again
+from training.rl.collect import VALIDATION_STREAM, Collector
+from training.rl.engines.engine import Job, RolloutEngine
+from training.rl.judge import said_again
 from training.rl.learner.protocol import RolloutLearner
 from training.rl.learner.states import Best, read_best, write_best
-from training.rl.metrics import ROLLOUTS_FILE, Metrics, logged, rollout_metrics, turn_metrics
+from training.rl.metrics import ROLLOUTS_FILE, Metrics
 from training.rl.recipe import RlRecipe
 from training.state import OnStep, append_line, drop_lines_after
 
 METRICS_FILE = "metrics.jsonl"
-TRAIN_STREAM, VALIDATION_STREAM, TURN_STREAM, SCOUT_STREAM, ANSWER_STREAM = 2, 3, 4, 5, 6
-"""Apart from the warm start's streams (training/warmstart/batches.py)."""
 
 
 @dataclass(slots=True)
@@ -131,28 +112,14 @@ class Trainer:
         """One step (from 0): its rollouts, of which a few are written down in `out`, and its
         update."""
         started = time.monotonic()
-        groups, dropped = self._collect(step)
-        lost = self.recipe.group_size * (len(groups) + len(dropped))
-        lost -= sum(len(group.trajectories) for group in (*groups, *dropped))
-        rollouts = [*groups, *dropped, *self._scouts(step)]
-        turns = noted_turns(rollouts, self.recipe, self.tokenizer)
-        metrics = rollout_metrics(rollouts) | note_metrics(turns, "notes")
-        lines = list(logged(rollouts, step + 1, self.recipe.log_rollouts))
-        if self.recipe.episodes is not None:
-            for name, (more, alike) in self._collect_turns(step, rollouts, turns).items():
-                metrics |= turn_metrics([*more, *alike], name)
-                lines += logged([*more, *alike], step + 1, self.recipe.log_rollouts)
-                groups, dropped = [*groups, *more], [*dropped, *alike]
-        seconds = time.monotonic() - started
+        found = self.collector.collect(step)
+        metrics = found.metrics | {"rollout_seconds": time.monotonic() - started}
         if self.writes and out is not None:
-            for line in lines:
+            for line in found.lines:
                 append_line(out / ROLLOUTS_FILE, line)
-        minor = sum(not group.rewarded_apart for group in groups)
-        metrics |= {"groups": len(groups), "dropped_groups": len(dropped), "minor_groups": minor}
-        metrics |= {"lost_rollouts": lost, "rollout_seconds": seconds}
         self.engine.sleep()
-        again = said_again(dropped, self.recipe.imitation)
-        learned = [group.conversations for group in (*groups, *again)]
+        again = said_again(found.dropped, self.recipe.imitation)
+        learned = [group.conversations for group in (*found.groups, *again)]
         metrics |= self.learner.update(learned, step)
         self.engine.load_weights(self.learner.weights())
         return metrics
@@ -162,7 +129,10 @@ class Trainer:
         where the recipe asks for it."""
         setting = self.recipe.validation
         asked = [
-            (find_task(mix.name).scorer, self._sample(mix.name, length, VALIDATION_STREAM, index))
+            (
+                find_task(mix.name).scorer,
+                self.collector.sample(mix.name, length, VALIDATION_STREAM, index),
+            )
             for mix in setting.tasks
             for length in mix.lengths
             for index in range(setting.samples)
@@ -186,7 +156,7 @@ class Trainer:
             for number, (_, sample) in enumerate(asked)
             for again in range(times)
         ]
-        ends = self._play(jobs, sampling)
+        ends = self.collector.play(jobs, sampling)
         scorers = [scorer for scorer, _ in asked for _ in range(times)]
         scored_so = zip(scorers, jobs, ends, strict=True)
         every = asyncio.run(gathered(_accuracies, scored_so))
@@ -201,149 +171,9 @@ class Trainer:
         metrics[f"{name}/lenient"] = fmean(lenient for _, lenient in every)
         return metrics
 
-    def _collect(self, step: int) -> tuple[list[Group], list[Group]]:
-        """The step's groups to learn from, and those that dynamic sampling dropped.
-
-        Dynamic sampling (DAPO) asks further questions in place of groups whose rollouts were all
-        rewarded alike, until there are enough or `max_refills` times at most: as many at once as
-        should do, by the share that did so far. Groups that only GRU-Mem's update rewards tell
-        apart are learned from, but fill no place: at 1 - alpha their signal is small.
-        """
-        recipe, wanted, rounds = self.recipe, self.recipe.whole_groups, self._rounds
-        full: list[Group] = []
-        minor: list[Group] = []
-        dropped: list[Group] = []
-        first = step * recipe.groups * rounds
-        count = wanted
-        for _ in range(rounds if wanted else 0):
-            for group in self._groups(range(first, first + count), recipe.sampling_at(step)):
-                good = not recipe.dynamic_sampling or group.rewarded_apart
-                (full if good else minor if group.informative else dropped).append(group)
-            first += count
-            missing = wanted - len(full)
-            if missing <= 0:
-                break
-            seen = len(full) + len(minor) + len(dropped)
-            count = min(wanted, math.ceil(missing * seen / max(len(full), seen / 4)))
-        dropped += full[wanted:]
-        return full[:wanted] + minor[:wanted], dropped
-
-    def _scouts(self, step: int) -> list[Group]:
-        """One rollout of each of some more questions, for the turns that episodes start from."""
-        setting, recipe = self.recipe.episodes, self.recipe
-        if setting is None or not setting.scouts:
-            return []
-        numbers = range(step * setting.scouts, (step + 1) * setting.scouts)
-        samples = [self._question(number, SCOUT_STREAM) for number in numbers]
-        jobs = [
-            Job(sample, self.method, (recipe.seed, SCOUT_STREAM, number))
-            for number, sample in zip(numbers, samples, strict=True)
-        ]
-        ends = self._play(jobs, recipe.sampling_at(step))
-        pairs = zip(samples, ends, strict=True)
-        return [judge(sample, [end], recipe, self.tokenizer) for sample, end in pairs]
-
-    def _collect_turns(
-        self, step: int, rollouts: Sequence[Group], turns: Sequence[NotedTurn]
-    ) -> dict[str, tuple[list[Group], list[Group]]]:
-        """Single turns of these rollouts as episodes, their memory turns and answers: of each kind
-        the groups to learn from, and those whose replies were all rewarded alike."""
-        recipe, tokenizer, setting = self.recipe, self.tokenizer, self.recipe.episodes
-        assert setting is not None
-        answers = recipe.answer_groups
-        wanted = recipe.groups - recipe.whole_groups - answers
-        rng = np.random.default_rng([recipe.seed, TURN_STREAM, step])
-        states = drawn_states(turns, wanted * self._rounds, setting, rng)
-        found = {
-            "episode": self._episodes(
-                states, wanted, step, TURN_STREAM,
-                lambda state, replies: judged_notes(state, replies, recipe, tokenizer),
-            )
-        }  # fmt: skip
-        if answers:
-            form = answer_form(recipe)
-            asked = drawn_questions(rollouts, answers * self._rounds, rng)
-            found["answer"] = self._episodes(
-                asked, answers, step, ANSWER_STREAM,
-                lambda one, replies: judged_answers(one, replies, recipe, form, tokenizer),
-            )  # fmt: skip
-        return found
-
-    def _episodes(
-        self, starts: Sequence[S], wanted: int, step: int, stream: int, judged: Judged[S]
-    ) -> tuple[list[Group], list[Group]]:
-        """`wanted` groups from these starts, in order, and those that dynamic sampling dropped. As
-        often as rollouts are refilled, as far as there are starts."""
-        recipe = self.recipe
-        kept: list[Group] = []
-        dropped: list[Group] = []
-        for again in range(self._rounds):
-            missing = wanted - len(kept)
-            part, starts = starts[:missing], starts[missing:]
-            seed = (recipe.seed, stream, step, again)
-            sampling = recipe.sampling_at(step)
-            for group in played(part, self.engine, sampling, recipe, seed, judged):
-                good = group.informative or not recipe.dynamic_sampling
-                (kept if good else dropped).append(group)
-            if len(kept) == wanted or not starts:
-                break
-        return kept, dropped
-
     @property
-    def _rounds(self) -> int:
-        """How often groups are drawn for a step, at most."""
-        return 1 + (self.recipe.max_refills if self.recipe.dynamic_sampling else 0)
-
-    def _groups(self, questions: range, sampling: Sampling) -> list[Group]:
-        """Rollouts of the training questions of these numbers, judged."""
-        recipe, size = self.recipe, self.recipe.group_size
-        samples = [self._question(number, TRAIN_STREAM) for number in questions]
-        jobs = [
-            Job(sample, self.method, (recipe.seed, TRAIN_STREAM, number, again))
-            for number, sample in zip(questions, samples, strict=True)
-            for again in range(size)
-        ]
-        ends = self._play(jobs, sampling)
-        return [
-            judge(sample, comparable(ends[at * size : (at + 1) * size]), recipe, self.tokenizer)
-            for at, sample in enumerate(samples)
-        ]
-
-    def _play(self, jobs: Sequence[Job], sampling: Sampling) -> list[Trajectory]:
-        run = run_freely if self.recipe.rollouts == "free" else run_rollouts
-        return asyncio.run(run(self.engine, jobs, sampling))
-
-    def _question(self, number: int, stream: int) -> Sample:
-        """Training question `number` of a stream: a task and a length of the mix, drawn from
-        both."""
-        rng = np.random.default_rng([self.recipe.seed, stream, number])
-        mixes = self.recipe.tasks
-        shares = np.array([mix.weight for mix in mixes])
-        mix = mixes[int(rng.choice(len(mixes), p=shares / shares.sum()))]
-        length = mix.lengths[int(rng.integers(len(mix.lengths)))]
-        return self._sample(mix.name, length, stream, number)
-
-    def _sample(self, task: str, length: int, stream: int, index: int) -> Sample:
-        # A seed of its own for each stream, far from the small ones that suites use.
-        seed = (self.recipe.seed << 20) + stream
-        return find_task(task).sample(
-            Coordinates(index, length, seed), Materials(self.tokenizer, self.corpora)
-        )
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.engine.tokenizer
-
-
-LOST = frozenset({"request_failed", "timeout", "rejected", "bad_reply"})
-"""Failures that say nothing of the policy."""
-
-
-def comparable(ends: Sequence[Trajectory]) -> Sequence[Trajectory]:
-    """The rollouts of a question without those that were lost on the way to the engine: nobody is
-    to learn from them. All of them, where fewer than two are left to compare."""
-    kept = [end for end in ends if end.failure is None or end.failure.kind not in LOST]
-    return kept if len(kept) > 1 else ends
+    def collector(self) -> Collector:
+        return Collector(self.recipe, self.engine, self.method, self.corpora)
 
 
 async def _accuracies(asked: tuple[Scorer, Job, Trajectory]) -> tuple[float, float]:

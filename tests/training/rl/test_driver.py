@@ -11,9 +11,9 @@ import pytest
 from core.context import Context
 from core.errors import ServerDied
 from core.types import Answer, Chat, Failure, Message, Problem, Sample, Sampling, Trajectory
+from training.rl.collect import comparable
 from training.rl.engines.driver import Driver
 from training.rl.engines.engine import Generated, Job, Play, Request, run_freely, together
-from training.rl.loop import comparable
 
 PLAIN = Sampling(temperature=1.0, top_p=1.0)
 

@@ -139,7 +139,7 @@ def test_a_later_stage_draws_its_rollouts_otherwise(
         drawn.append(sampling)
         return await run_rollouts(engine, jobs, sampling)
 
-    monkeypatch.setattr("training.rl.loop.run_rollouts", heard)
+    monkeypatch.setattr("training.rl.collect.run_rollouts", heard)
     hot = Stage(start=2, temperature=1.3, top_p=0.9)
     trainer = trainer_of(tiny_recipe(folder, stages=(hot,)))
     for step in (1, 2):
