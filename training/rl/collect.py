@@ -35,7 +35,7 @@ from training.rl.episodes import (
     played,
 )
 from training.rl.judge import Group, judge
-from training.rl.metrics import Metrics, logged, rollout_metrics, turn_metrics
+from training.rl.metrics import Metrics, logged, rollout_metrics, tokens_of, turn_metrics
 from training.rl.recipe import RlRecipe
 
 TRAIN_STREAM, VALIDATION_STREAM, TURN_STREAM, SCOUT_STREAM, ANSWER_STREAM = 2, 3, 4, 5, 6
@@ -75,6 +75,7 @@ class Collector:
         if recipe.episodes is not None:
             for name, (more, alike) in self._turns(step, rollouts, turns).items():
                 metrics |= turn_metrics([*more, *alike], name)
+                metrics["rollout_tokens"] += tokens_of([*more, *alike])
                 lines += logged([*more, *alike], step + 1, recipe.log_rollouts)
                 groups, dropped = [*groups, *more], [*dropped, *alike]
         minor = sum(not group.rewarded_apart for group in groups)

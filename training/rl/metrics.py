@@ -34,7 +34,7 @@ def rollout_metrics(groups: Sequence[Group]) -> Metrics:
         "cut_replies": _mean(turn.finish_reason == "length" for turn in turns),
         "turns": len(turns) / len(ends),
         "failures": _mean(end.failure is not None for end in ends),
-        "rollout_tokens": sum(turn.prompt_tokens + turn.completion_tokens for turn in turns),
+        "rollout_tokens": tokens_of(groups),
     }
     metrics |= _rewards(groups)
     records = [record for group in groups for record in group.gates]
@@ -71,6 +71,12 @@ def turn_metrics(groups: Sequence[Group], name: str) -> Metrics:
     metrics = {name: fmean(values) for name, values in sorted(parts.items())}
     apart = sum(group.informative for group in groups)
     return metrics | {f"{name}/groups": float(len(groups)), f"{name}/apart": apart / len(groups)}
+
+
+def tokens_of(groups: Sequence[Group]) -> int:
+    """All prompts' and replies' tokens."""
+    turns = [turn for group in groups for end in group.trajectories for turn in end.turns]
+    return sum(turn.prompt_tokens + turn.completion_tokens for turn in turns)
 
 
 def _rewards(groups: Sequence[Group]) -> Metrics:

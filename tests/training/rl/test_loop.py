@@ -251,6 +251,9 @@ def test_scouts_are_where_episodes_start_and_are_not_learned_from(
     assert (metrics["groups"], metrics["dropped_groups"], metrics["lost_rollouts"]) == (4, 0, 0)
     assert (metrics["episode/groups"], metrics["answer/groups"]) == (2, 2)
     assert metrics["turns"] > 1  # of the scouts
+    fewer = recipe.model_copy(update={"episodes": episodes.model_copy(update={"replies": 2})})
+    most = metrics["rollout_tokens"]
+    assert most - trainer_of(fewer).step(0)["rollout_tokens"] > 8 * 50  # replies with prompts
     whole = run(recipe, tmp_path / "whole")
     run(recipe, tmp_path / "broken", kill_at=2)
     assert same(run(recipe, tmp_path / "broken"), whole)
