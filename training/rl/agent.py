@@ -15,7 +15,7 @@ from core.tokens import Tokenizer
 from core.types import AnswerForm, Json, Method
 from serving.placement import FIXED
 from tasks.registry import find_task
-from training.rl.notes import check_notes
+from training.rl.episodes.notes import check_notes
 from training.rl.recipe import RlRecipe, TaskShare, recipe_json
 from training.rl.rewards import outcome_of
 
@@ -29,7 +29,7 @@ OWN_OPTIONS = FIXED | {
 """Engine arguments that are not a recipe's to give."""
 
 NOTED = ("memagent", "gru_mem")
-"""The agents whose memory turns training/rl/episodes.py can read."""
+"""The agents whose memory turns training/rl/episodes/memory_turns.py can read."""
 
 METHODS: Mapping[str, type] = {**AGENTS, **BASELINES}
 

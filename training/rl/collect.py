@@ -22,18 +22,16 @@ from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.task import Coordinates, Materials
 from training.rl.agent import answer_form
-from training.rl.answers import drawn_questions, judged_answers
 from training.rl.engines.engine import Job, RolloutEngine, run_freely, run_rollouts
-from training.rl.episodes import (
-    Judged,
+from training.rl.episodes.answers import drawn_questions, judged_answers
+from training.rl.episodes.memory_turns import (
     NotedTurn,
-    S,
     drawn_states,
     judged_notes,
     note_metrics,
     noted_turns,
-    played,
 )
+from training.rl.episodes.play import Judged, S, played
 from training.rl.judge import Group, judge
 from training.rl.metrics import Metrics, logged, rollout_metrics, tokens_of, turn_metrics
 from training.rl.recipe import RlRecipe

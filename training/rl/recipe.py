@@ -65,14 +65,14 @@ class Validation(_Part):
 
 
 class Episodes(_Part):
-    """Single turns as episodes (training/rl/episodes.py, answers.py), beside whole rollouts.
+    """Single turns as episodes (training/rl/episodes), beside whole rollouts.
 
     `whole`: share of the groups that are whole rollouts. `scouts`: so many more questions a step
     are rolled out once; nothing is learned from that rollout itself. From the turns of both the
     other groups start. `answers`: share of these that are answer turns; the others are memory
     turns. `replies`: to each prompt. `errors`: share of the memory turns drawn among those in which
     the policy erred. `cost`: of an entry that is wrong or repeated, see
-    `training.rl.notes.Written.reward`.
+    `training.rl.episodes.notes.Written.reward`.
     """
 
     whole: float = Field(default=0.34, ge=0, le=1)

@@ -16,11 +16,18 @@ from core.tokens import Tokenizer
 from core.types import AnswerForm, Sampling, Trajectory
 from tests.training.rl.test_judge import GOLD, rollout, sample, turn
 from tests.training.rl.tiny import POCKET, tiny_recipe
-from training.rl.answers import Asked, drawn_questions, judged_answers
 from training.rl.engines.engine import Generated, Request
-from training.rl.episodes import NotedTurn, State, drawn_states, judged_notes, note_metrics, played
+from training.rl.episodes.answers import Asked, drawn_questions, judged_answers
+from training.rl.episodes.memory_turns import (
+    NotedTurn,
+    State,
+    drawn_states,
+    judged_notes,
+    note_metrics,
+)
+from training.rl.episodes.notes import Due, written
+from training.rl.episodes.play import played
 from training.rl.judge import Group, judge
-from training.rl.notes import Due, written
 from training.rl.recipe import Episodes, RlRecipe
 from training.rl.rewards import EXIT_EARLY, EXIT_LATE
 

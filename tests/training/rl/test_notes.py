@@ -10,7 +10,7 @@ from core.types import Sample
 from tasks.corpora.read import Corpora
 from tasks.registry import find_task
 from tasks.task import Coordinates, Materials
-from training.rl.notes import (
+from training.rl.episodes.notes import (
     Due,
     Notebook,
     check_notes,

@@ -18,7 +18,7 @@ from core.tokens import Tokenizer
 from core.types import Answer, AnswerForm, Sample, Trajectory
 from training.rl.advantages import answer_advantages, informative, trajectory_advantages
 from training.rl.engines.engine import Generated
-from training.rl.episodes import Ids, turn_of
+from training.rl.episodes.play import Ids, turn_of
 from training.rl.judge import Group, conversation
 from training.rl.recipe import RlRecipe
 from training.rl.rewards import outcome_of

@@ -1,15 +1,13 @@
-"""Single turns as episodes: many replies to one prompt. Here memory turns, each rewarded by what it
-noted; the answer's turn is in training/rl/answers.py.
+"""Memory turns as episodes, each rewarded by what it noted.
 
 The outcome of a rollout says little of the one turn of many that lost a fact. Here a state from the
 middle of the policy's own rollouts (question, memory, chunk: the prompt of a memory turn) is asked
-again, `replies` times, and each reply is rewarded by the entries that it kept and added word for
-word, wrong and repeated ones costing (`training.rl.notes`). A slip of one in a hundred then shows
-in most groups, and the advantage falls on the tokens that made it.
+again many times, and each reply is rewarded by the entries that it kept and added word for word,
+wrong and repeated ones costing (notes.py). A slip of one in a hundred then shows in most groups,
+and the advantage falls on the tokens that made it.
 
-    whole rollouts of some questions, or one rollout of each of some more (scouts)
-        -> their memory turns -> states, half of them such in which the policy erred
-        -> replies to each -> groups, learned from beside the whole rollouts
+    rollouts -> their memory turns -> states, half of them such in which the policy erred
+        -> replies to each (play.py) -> groups
 
 For GRU-Mem a reply's reward has its format and exit parts as well, and the update gate's reward is
 weighed by alpha, as in whole rollouts.
@@ -18,9 +16,8 @@ weighed by alpha, as in whole rollouts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -28,17 +25,15 @@ import torch
 from agents.gru_mem import parse_gates, updated
 from agents.memagent import NO_MEMORY
 from core.answers import after_think
-from core.errors import RequestFailed
 from core.tokens import Tokenizer
-from core.types import Sample, Sampling, Trajectory, Turn
+from core.types import Sample, Trajectory, Turn
 from training.rl.advantages import informative, trajectory_advantages
-from training.rl.engines.engine import Generated, Request, RolloutEngine
+from training.rl.engines.engine import Generated
+from training.rl.episodes.notes import Due, Written, entries_of, notebook_of, written
+from training.rl.episodes.play import Ids, turn_of
 from training.rl.judge import Group, conversation
-from training.rl.notes import Due, Written, entries_of, notebook_of, written
 from training.rl.recipe import Episodes, RlRecipe
 from training.rl.rewards import EXIT_EARLY, EXIT_LATE, evidence_chunks, in_format
-
-Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,49 +118,6 @@ def drawn_states(
     return chosen[:count]
 
 
-class Start(Protocol):
-    """Where an episode of one turn starts."""
-
-    @property
-    def prompt(self) -> Ids: ...
-
-
-S = TypeVar("S", bound=Start)
-Judged = Callable[[S, Sequence[Generated]], Group]
-"""The group that replies to a start's prompt make."""
-
-
-def played(
-    starts: Sequence[S],
-    engine: RolloutEngine,
-    sampling: Sampling,
-    recipe: RlRecipe,
-    seed: tuple[int, ...],
-    judged: Judged[S],
-) -> list[Group]:
-    """A judged group of replies to each start's prompt. Every draw comes from `seed`; replies that
-    were lost on the way are left out, and so is a start with fewer than two."""
-    setting = recipe.episodes
-    assert setting is not None
-    requests = [
-        Request(
-            start.prompt,
-            min(recipe.reply_tokens, engine.window_tokens - len(start.prompt)),
-            (*seed, number, again),
-        )
-        for number, start in enumerate(starts)
-        for again in range(setting.replies)
-    ]
-    replies = list(engine.generate(requests, sampling)) if requests else []
-    groups = []
-    for number, start in enumerate(starts):
-        mine = replies[number * setting.replies : (number + 1) * setting.replies]
-        whole = [one for one in mine if not isinstance(one, RequestFailed)]
-        if len(whole) > 1:
-            groups.append(judged(start, whole))
-    return groups
-
-
 def judged_notes(
     state: State, replies: Sequence[Generated], recipe: RlRecipe, tokenizer: Tokenizer
 ) -> Group:
@@ -208,22 +160,6 @@ def _memory_turn(state: State, reply: Generated, recipe: RlRecipe, tokenizer: To
     turn = turn_of("memory", state.prompt, reply, tokenizer)
     after = updated(state.memory, turn.reply) if recipe.gated else after_think(turn.reply)
     return replace(turn, memory=after)
-
-
-def turn_of(tag: str, prompt: Ids, reply: Generated, tokenizer: Tokenizer) -> Turn:
-    """A reply as the turn that it is."""
-    return Turn(
-        tag=tag,
-        messages=(),
-        reply=tokenizer.decode(reply.reply_ids),
-        finish_reason=reply.finish_reason,
-        prompt_tokens=len(prompt),
-        completion_tokens=len(reply.reply_ids),
-        seconds=0.0,
-        prompt_ids=prompt,
-        reply_ids=reply.reply_ids,
-        logprobs=reply.logprobs,
-    )
 
 
 def _exit(state: State, turn: Turn) -> float:
