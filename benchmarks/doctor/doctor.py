@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from benchmarks.doctor.findings import Finding, refuse
-from benchmarks.doctor.probes import Server, examine
+from benchmarks.doctor.probes import examine
+from benchmarks.doctor.server import Server
 from benchmarks.estimate.estimate import ModelEstimate
 from benchmarks.plan import ModelPlan, Plan
 from serving.client import Client

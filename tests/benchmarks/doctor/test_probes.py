@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from benchmarks.doctor.findings import Finding, accepted_settings, refuse
-from benchmarks.doctor.probes import Server, examine, requests, same_model
+from benchmarks.doctor.probes import examine, requests
+from benchmarks.doctor.prompt_probes import same_model
+from benchmarks.doctor.server import Server
 from core.errors import UsageError
 from core.tokens import Tokenizer
 from core.types import Sampling

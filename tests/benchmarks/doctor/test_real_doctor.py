@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.doctor.findings import Finding
-from benchmarks.doctor.probes import Server, examine
+from benchmarks.doctor.probes import examine
+from benchmarks.doctor.server import Server
 from core.tokens import Tokenizer
 from serving.api.connection import Request
 from serving.client import Client, ClientOptions

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from benchmarks.doctor.probes import WORD
+from benchmarks.doctor.prompt_probes import WORD
 from core.tokens import Tokenizer
 from core.types import Message
 from tests.serving.scripted import Answer, Asked, ScriptedServer, error, reply
