@@ -22,7 +22,8 @@ from tasks.fiction import prose as fiction_prose
 from tasks.fiction.fiction import Fiction
 from tasks.fiction.names import GIVEN, KINDS, PHRASES, ROOTS, VALUES
 from tasks.fiction.prose import SENTENCES, NumberedStories, outlines
-from tasks.fiction.questions import ASKED, COMPARED, NAMED, NOUNS, draw_question
+from tasks.fiction.questions import draw_question
+from tasks.fiction.wording import ASKED, COMPARED, NAMED, NOUNS
 from tasks.fiction.world import RELATIONS, SIZE, Entity, World, _mix, code_of, world_of
 from tasks.registry import TASKS
 from tasks.ruler.words import lexicon

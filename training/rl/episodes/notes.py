@@ -27,7 +27,7 @@ from core.tokens import Tokenizer
 from core.types import Evidence, Sample, TokenSpan
 from tasks.fiction.names import KINDS
 from tasks.fiction.prose import sentences_of
-from tasks.fiction.questions import Told
+from tasks.fiction.trees import Told
 from tasks.fiction.world import ATTRIBUTES, BITS, RELATIONS, SIZE, Entity, World, world_of
 from training.warmstart.prompts import FOUND
 from training.warmstart.scenes.fiction import Riddle

@@ -27,7 +27,8 @@ from tokenizers import Tokenizer
 
 from tasks.fiction.names import KINDS
 from tasks.fiction.prose import outlines, sentences_of
-from tasks.fiction.questions import FictionQuestion, Told, draw_question
+from tasks.fiction.questions import FictionQuestion, draw_question
+from tasks.fiction.trees import Told
 from tasks.fiction.world import (
     ATTRIBUTES,
     BITS,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tasks.fiction.names import GIVEN, PHRASES, ROOTS, VALUES
 from tasks.fiction.prose import SENTENCES
-from tasks.fiction.questions import ASKED, COMPARED, NAMED, NOUNS
+from tasks.fiction.wording import ASKED, COMPARED, NAMED, NOUNS
 from tasks.fiction.world import ATTRIBUTES, RELATIONS
 
 _SPLIT = re.compile(r"([A-Z][a-z]??[aeio])(.+)")
