@@ -95,6 +95,19 @@ def test_a_killed_run_of_a_curriculum_ends_with_the_unbroken_runs_weights(tmp_pa
             },
             "shorter than the least_tokens",
         ),
+        (
+            {
+                "stages": (
+                    Stage(
+                        4,
+                        (*BUCKETS, Bucket(640, 1.0)),
+                        (SINGLE, TaskShape("fiction_2hop", "documents", least_tokens=288)),
+                        0.0,
+                    ),
+                )
+            },
+            "no stage draws fiction_2hop as answer",
+        ),
     ],
 )
 def test_a_curriculum_that_cannot_be_gone_through_is_refused(

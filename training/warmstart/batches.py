@@ -63,17 +63,6 @@ def _pick(weights: Sequence[float], rng: np.random.Generator) -> int:
     return int(rng.choice(len(share), p=share / share.sum()))
 
 
-def shares(bucket: Bucket, shape: TaskShape) -> dict[Kind, float]:
-    """How often each kind of turn of a task is drawn for a bucket, relative to each other."""
-    return {
-        "memory": bucket.memory,
-        "gru_memory": bucket.gru_memory,
-        "answer": bucket.answer,
-        "gru_answer": bucket.gru_answer,
-        "full_context": bucket.full_context * shape.direct,
-    }
-
-
 def write(
     writer: DemonstrationWriter,
     kind: Kind,
@@ -105,9 +94,9 @@ def write(
 def _write(
     writer: DemonstrationWriter, bucket: Bucket, stage: Stage, rng: np.random.Generator
 ) -> Demonstration:
-    tasks = [task for task in stage.tasks if task.least_tokens <= bucket.tokens]
+    tasks = stage.tasks_of(bucket)
     shape = tasks[_pick([task.weight for task in tasks], rng)]
-    kinds = shares(bucket, shape)
+    kinds = bucket.shares(shape)
     kind = [*kinds][_pick([*kinds.values()], rng)]
     return write(writer, kind, shape, bucket.tokens, stage.odds, rng)
 

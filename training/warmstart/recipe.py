@@ -18,7 +18,7 @@ from pydantic import ConfigDict
 
 from core.errors import UsageError
 from core.names import checked
-from training.warmstart.demonstrations import Form
+from training.warmstart.demonstrations import Form, Kind
 from training.warmstart.mimetic import PocketShape
 from training.warmstart.pocket_tokenizer import Vocabulary
 from training.warmstart.scenes.scene import Odds
@@ -42,6 +42,16 @@ class Bucket:
     gru_memory: float = 0.0
     gru_answer: float = 0.0
 
+    def shares(self, shape: TaskShape) -> dict[Kind, float]:
+        """How often each kind of turn of a task is drawn, relative to each other."""
+        return {
+            "memory": self.memory,
+            "gru_memory": self.gru_memory,
+            "answer": self.answer,
+            "gru_answer": self.gru_answer,
+            "full_context": self.full_context * shape.direct,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -60,6 +70,21 @@ class Stage:
     @property
     def odds(self) -> Odds:
         return Odds(self.near, self.blank, self.slips, self.one_new)
+
+    def tasks_of(self, bucket: Bucket) -> list[TaskShape]:
+        """The tasks that are drawn for a bucket."""
+        return [task for task in self.tasks if task.least_tokens <= bucket.tokens]
+
+    @property
+    def turns(self) -> set[tuple[str, Kind]]:
+        """The tasks, by name, and the kinds of turns that are drawn of them."""
+        return {
+            (task.name, kind)
+            for bucket in self.buckets
+            for task in self.tasks_of(bucket)
+            for kind, share in bucket.shares(task).items()
+            if share * bucket.weight * task.weight > 0
+        }
 
 
 DEFAULT_FORM = Form()
@@ -128,6 +153,20 @@ class WarmstartRecipe:
                     f"recipe {self.name}: a bucket is shorter than the least_tokens of all tasks "
                     f"of its stage ({shortest})"
                 )
+        self._refuse_turns_never_drawn()
+
+    def _refuse_turns_never_drawn(self) -> None:
+        """A task that has a kind of turns only in buckets too short for it is not taught it."""
+        drawn = {turn for stage in self.stages for turn in stage.turns}
+        kinds = dict.fromkeys(kind for _, kind in sorted(drawn))
+        for task in {task.name: task for stage in self.stages for task in stage.tasks}.values():
+            for kind in kinds:
+                if (task.name, kind) not in drawn and (kind != "full_context" or task.direct):
+                    raise UsageError(
+                        f"recipe {self.name}: no stage draws {task.name} as {kind}, which other "
+                        f"tasks are drawn as; its least_tokens is {task.least_tokens}, expected at "
+                        "most the tokens of a bucket with that kind"
+                    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ from training.warmstart.batches import (
     collate,
     exact_matches,
     reply_logits,
-    shares,
     training_batch,
     write,
 )
@@ -220,7 +219,7 @@ def stage_batches(
         longest: dict[Kind, int] = {}
         for bucket in sorted(stage.buckets, key=lambda bucket: bucket.tokens):
             if bucket.tokens >= shape.least_tokens:
-                kinds = shares(bucket, shape)
+                kinds = bucket.shares(shape)
                 most = max(kinds.values())
                 usual = [kind for kind, share in kinds.items() if share > RARE * most]
                 longest |= dict.fromkeys(usual, bucket.tokens)
