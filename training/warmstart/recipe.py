@@ -47,8 +47,8 @@ class Bucket:
         return {
             "memory": self.memory,
             "gru_memory": self.gru_memory,
-            "answer": self.answer,
-            "gru_answer": self.gru_answer,
+            "answer": self.answer * shape.answers,
+            "gru_answer": self.gru_answer * shape.answers,
             "full_context": self.full_context * shape.direct,
         }
 
@@ -158,10 +158,12 @@ class WarmstartRecipe:
     def _refuse_turns_never_drawn(self) -> None:
         """A task that has a kind of turns only in buckets too short for it is not taught it."""
         drawn = {turn for stage in self.stages for turn in stage.turns}
-        kinds = dict.fromkeys(kind for _, kind in sorted(drawn))
+        kinds = sorted({kind for _, kind in drawn})
         for task in {task.name: task for stage in self.stages for task in stage.tasks}.values():
+            spared = set[Kind]() if task.direct else {"full_context"}
+            spared |= set() if task.answers else {"answer", "gru_answer"}
             for kind in kinds:
-                if (task.name, kind) not in drawn and (kind != "full_context" or task.direct):
+                if (task.name, kind) not in drawn and kind not in spared:
                     raise UsageError(
                         f"recipe {self.name}: no stage draws {task.name} as {kind}, which other "
                         f"tasks are drawn as; its least_tokens is {task.least_tokens}, expected at "
