@@ -21,6 +21,7 @@ from training.rl.episodes.answers import Asked, drawn_questions, judged_answers
 from training.rl.episodes.memory_turns import (
     NotedTurn,
     State,
+    _undecided,
     drawn_states,
     judged_notes,
     note_metrics,
@@ -63,8 +64,11 @@ class Says:
     def sleep(self) -> None: ...
 
 
-def state(number: int = 0, *, erred: bool = False, due: Due = DUE, last: bool = False) -> State:
-    return State(sample(), (1, 2, number), FIRST, 0, due, holds=True, last=last, erred=erred)
+def state(
+    number: int = 0, *, erred: bool = False, last: bool = False, undecided: float = 0.5
+) -> State:
+    prompt = (1, 2, number)
+    return State(sample(), prompt, FIRST, 0, DUE, True, last, erred, undecided)
 
 
 def played_states(states: Sequence[State], engine: Says, recipe: RlRecipe) -> list[Group]:
@@ -124,19 +128,28 @@ def noted(one: State) -> NotedTurn:
     return NotedTurn(one, written(one.due, memory))
 
 
-def test_states_are_drawn_where_the_policy_errs_and_blank_ones_last() -> None:
-    nothing = Due(frozenset(), frozenset(), frozenset())
-    turns = [noted(state(n, due=nothing)) for n in range(20)]
-    turns += [noted(state(20 + n)) for n in range(20)]
-    turns += [noted(state(40 + n, erred=True)) for n in range(20)]
-    turns += [noted(state(20, erred=True))]  # the same prompt again, this time with an error
+def test_states_are_drawn_where_the_policy_errs_or_is_undecided() -> None:
+    turns = [noted(state(n, undecided=0.0)) for n in range(200)]
+    turns += [noted(state(200 + n)) for n in range(20)]
+    turns += [noted(state(220 + n, erred=True)) for n in range(20)]
+    turns += [noted(state(200, erred=True))]  # the same prompt again, this time with an error
     rng = np.random.default_rng(0)
     chosen = drawn_states(turns, 12, Episodes(errors=0.5), rng)
     assert sum(one.erred for one in chosen) == 6
-    assert all(one.due.all for one in chosen)
-    assert len({one.prompt for one in drawn_states(turns, 100, Episodes(), rng)}) == 60
+    assert sum(one.undecided > 0 for one in chosen) >= 11
+    assert len({one.prompt for one in drawn_states(turns, 1000, Episodes(), rng)}) == 240
     again = drawn_states(turns, 12, Episodes(errors=0.5), np.random.default_rng(0))
     assert [one.prompt for one in again] == [one.prompt for one in chosen]
+
+
+def test_how_undecided_a_turn_was_is_told_by_its_reply() -> None:
+    def undecided(*chances: float) -> float:
+        end = turn("a", "memory", (7,))
+        return _undecided(replace(end, logprobs=tuple(np.log(chances))))
+
+    assert undecided(1.0, 0.999) == pytest.approx(0.001)
+    assert undecided(1.0, 0.6, 0.999) == pytest.approx(0.4)
+    assert undecided(0.1, 1.0) == pytest.approx(0.1)
 
 
 def test_errors_a_turn_are_shares_of_what_was_due() -> None:

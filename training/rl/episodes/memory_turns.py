@@ -6,8 +6,11 @@ again many times, and each reply is rewarded by the entries that it kept and add
 wrong and repeated ones costing (notes.py). A slip of one in a hundred then shows in most groups,
 and the advantage falls on the tokens that made it.
 
-    rollouts -> their memory turns -> states, half of them such in which the policy erred
+    rollouts -> their memory turns -> states in which the policy erred, or was undecided
         -> replies to each (play.py) -> groups
+
+Most turns of an exact policy are said alike however often they are asked. Where a token was nearly
+another, the replies differ, and the one reply that the rollout holds tells that already.
 
 For GRU-Mem a reply's reward has its format and exit parts as well, and the update gate's reward is
 weighed by alpha, as in whole rollouts.
@@ -35,12 +38,18 @@ from training.rl.judge import Group, conversation
 from training.rl.recipe import Episodes, RlRecipe
 from training.rl.rewards import EXIT_EARLY, EXIT_LATE, evidence_chunks, in_format
 
+UNDECIDED = 0.5
+"""Of a turn without log-probabilities."""
+SURE = 0.002
+"""States are drawn in proportion to how undecided the policy was, but no less than this."""
+
 
 @dataclass(frozen=True, slots=True)
 class State:
     """Where an episode starts: a memory turn's prompt, and what it is to be judged by. `memory`
     and `chunk`: what the prompt holds. `holds`, `last`: whether the chunk has evidence, and whether
-    none comes after it. `erred`: whether the turn that it is from did."""
+    none comes after it. `erred`: whether the turn that it is from did; `undecided`: how near a
+    token of it was to being another, 0 to 0.5."""
 
     sample: Sample
     prompt: Ids
@@ -50,6 +59,7 @@ class State:
     holds: bool
     last: bool
     erred: bool
+    undecided: float = UNDECIDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +100,41 @@ def _turns_of(group: Group, recipe: RlRecipe, tokenizer: Tokenizer) -> list[Note
                 holds=held[chunk],
                 last=chunk >= last,
                 erred=not made.right,
+                undecided=_undecided(turn),
             )
             found.append(NotedTurn(state, made))
             memory = after
     return found
 
 
+def _undecided(turn: Turn) -> float:
+    if not turn.logprobs:
+        return UNDECIDED
+    chosen = np.exp(np.array(turn.logprobs))
+    return float(np.minimum(chosen, 1 - chosen).max())
+
+
 def drawn_states(
     turns: Sequence[NotedTurn], count: int, setting: Episodes, rng: np.random.Generator
 ) -> list[State]:
     """`count` different states, fewer where there are no more: the share `errors` of them, as far
-    as there are so many, from turns that erred. Turns with nothing known and nothing to be found
-    are the last to be taken: there are many, and all alike."""
+    as there are so many, from turns that erred. Those in which the policy was undecided come
+    first, in proportion."""
     different: dict[Ids, State] = {}
     for turn in turns:
         known = different.get(turn.state.prompt)
         if known is None or (turn.state.erred and not known.erred):
             different[turn.state.prompt] = turn.state
     states = list(different.values())
-    states = [states[int(place)] for place in rng.permutation(len(states))]
+    weights = np.maximum([one.undecided for one in states], SURE)
+    # The order of draws without replacement (Efraimidis and Spirakis 2006).
+    states = [
+        states[int(place)] for place in np.argsort(rng.exponential(size=len(states)) / weights)
+    ]
     erred = [one for one in states if one.erred]
-    busy = [one for one in states if not one.erred and one.due.all]
-    blank = [one for one in states if not one.erred and not one.due.all]
     first = erred[: round(setting.errors * count)]
-    rest = busy[: count - len(first)]
-    chosen = [*first, *rest, *erred[len(first) :], *blank]
-    return chosen[:count]
+    others = [one for one in states if not one.erred][: count - len(first)]
+    return [*first, *others, *erred[len(first) :]][:count]
 
 
 def judged_notes(
