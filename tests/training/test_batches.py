@@ -9,7 +9,7 @@ from transformers import Qwen2ForCausalLM
 
 from training.warmstart.batches import collate, exact_matches, reply_logits, training_batch
 from training.warmstart.demonstrations import DemonstrationWriter
-from training.warmstart.mimetic import PocketShape, mimetic_model, pocket_config, random_model
+from training.warmstart.mimetic import PocketShape, pocket_config, random_model
 from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
 from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
@@ -90,24 +90,3 @@ def test_exact_match_wants_every_token(writer: DemonstrationWriter, tokenizer: T
     model = random_model(pocket_config(SMALL, tokenizer.get_vocab_size(), 1, 2, 0), 0)
     batch = collate([writer.answer_turn(SINGLE, np.random.default_rng(0))], 64, 0)
     assert exact_matches(model, batch) == [False]
-
-
-def test_mimetic_model_copies_a_needle_before_any_training(
-    writer: DemonstrationWriter, tokenizer: Tokenizer
-) -> None:
-    """Given its key, the value of a needle among needles is said by untrained weights."""
-    vocab = tokenizer.get_vocab_size()
-    bos, eos = (tokenizer.token_to_id(t) for t in ("<|im_start|>", "<|im_end|>"))
-    config = pocket_config(PocketShape(), vocab, bos, eos, 0)
-    rng = np.random.default_rng(0)
-    shape = TaskShape("niah_multikey_2", "needle")
-    turns = [writer.full_context(shape, 600, 0.0, rng) for _ in range(16)]
-    batch = collate([turn for turn in turns if len(turn.reply) == 9], 600, 0)
-
-    def right(model: Qwen2ForCausalLM) -> float:
-        with torch.no_grad():
-            said = reply_logits(model, batch).argmax(-1) == batch.targets_N
-        return float(said.view(-1, 9)[:, 4:7].float().mean())
-
-    assert right(mimetic_model(config, 0, writer.landmarks)) > 0.8
-    assert right(random_model(config, 0)) < 0.1

@@ -1,5 +1,6 @@
 """The turns of tasks/fiction, cwe and fwe, against their own texts."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def test_names_are_pieces_that_are_met_often(tokenizer: Tokenizer) -> None:
 def notes(text: str) -> list[str]:
     """A memory's entries."""
     body = text.removeprefix("Found:").strip()
-    return [entry for entry in body.split(". ") if entry] if body != NO_MEMORY else []
+    return [one for one in re.split("(?<=[.;]) ", body) if one] if body != NO_MEMORY else []
 
 
 @pytest.mark.parametrize(("shape", "least"), [(FICTION, 80), (SEVERAL, 160)])
@@ -121,12 +122,12 @@ def test_what_a_fiction_turn_adds_stands_in_the_section_and_follows_from_what_is
         section = between(text, "<section>\n", "\n</section>")
         reply = tokenizer.decode(turn.reply)
         old, new = notes(memory), notes(reply)
-        assert [entry.rstrip(".") for entry in old] == [
-            entry.rstrip(".") for entry in new[: len(old)]
+        assert [entry.rstrip(";") for entry in old] == [
+            entry.rstrip(";") for entry in new[: len(old)]
         ]
         known = question + memory
         for entry in new[len(old) :]:
-            name, _, rest = entry.rstrip(".").partition(", ")
+            name, _, rest = entry.rstrip(";").partition(", ")
             said = rest.partition(": ")[2]
             assert name in section
             assert said in section

@@ -22,7 +22,7 @@ tasks/fiction (`scenes.fiction`), RULER's cwe and fwe (`scenes.words`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -31,15 +31,18 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from agents.gru_mem import AnswerLayout
+from tasks.questions.documents import heading
 from training.warmstart.mimetic import Landmarks
 from training.warmstart.prompts import FOUND, UNKNOWN
-from training.warmstart.scenes.fiction import FictionScenes
+from training.warmstart.scenes.fiction import ENTRY_ENDS, FictionScenes
 from training.warmstart.scenes.scene import Odds, Room, Scenes
 from training.warmstart.scenes.words import WordScenes
 from training.warmstart.stories import Ids, Story, StoryTeller, TaskShape
 
 Kind = Literal["memory", "answer", "full_context", "gru_memory", "gru_answer"]
 
+SPACE = "\u0120"
+"""How a byte-level vocabulary writes a space."""
 CHUNK_SHORTER = 8
 """A section is shorter than there is room for by fewer tokens than this."""
 LINE_TOKENS = 40
@@ -127,7 +130,9 @@ class DemonstrationWriter:
         """What the mimetic start knows by id."""
         stories = self.stories
         asked = (self.fixed.mentioned[0], stories.comma[0])
-        return Landmarks(start=self.user[0], asked=asked, lead=stories.needle_opens[-1])
+        titles = stories.ids(heading(1))[-1], self.found[0], stories.ids(ENTRY_ENDS)[0]
+        lead = stories.needle_opens[-1]
+        return Landmarks(self.user[0], asked, lead, titles, tuple(_twins(self.tokenizer)))
 
     def memory_turn(
         self,
@@ -349,6 +354,15 @@ class DemonstrationWriter:
             stray = self.stories.any_needle(rng).entry
             entries.insert(int(rng.integers(len(entries) + 1)), stray)
         return entries
+
+
+def _twins(tokenizer: Tokenizer) -> Iterator[tuple[int, int]]:
+    """Words with a space before them, and the same without; not numbers, nor capitals alone."""
+    ids = tokenizer.get_vocab()
+    for piece in sorted(ids):
+        word = piece[1:]
+        if piece[0] == SPACE and word in ids and not word.isupper() and word.isalpha():
+            yield ids[piece], ids[word]
 
 
 def _joined(entries: Sequence[Ids]) -> Ids:

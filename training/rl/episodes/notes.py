@@ -34,16 +34,17 @@ from training.warmstart.scenes.fiction import Riddle
 
 NEAR = 0.7
 """From this ratio of difflib on, a wrong entry is a due one with an error."""
-_BETWEEN = re.compile(r"(?<=\.)\s+")
+_BETWEEN = re.compile(r"(?<=[.;])\s+")
+_ENDS = ".;"
 
 
 def entries_of(memory: str) -> list[str]:
-    """A memory's entries, without their full stops. Text of another form is one wrong entry."""
+    """A memory's entries, without what ends them. Text of another form is one wrong entry."""
     body = memory.strip()
     if body == NO_MEMORY or not body:
         return []
     parts = _BETWEEN.split(body.removeprefix(FOUND).strip())
-    return [" ".join(part.split()).removesuffix(".") for part in parts if part.strip(" .")]
+    return [" ".join(part.split()).rstrip(_ENDS) for part in parts if part.strip(" .;")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ def _fact(entry: str, spans: Sequence[TokenSpan], chunk_tokens: int) -> Fact:
         for chunk in range(span.start // chunk_tokens, (span.end - 1) // chunk_tokens + 1)
     }
     whole = next(iter(chunks)) if len(chunks) == 1 else None
-    return Fact(" ".join(entry.split()).removesuffix("."), frozenset(chunks), whole)
+    return Fact(" ".join(entry.split()).rstrip(_ENDS), frozenset(chunks), whole)
 
 
 def _fiction(sample: Sample, tokenizer: Tokenizer, chunk_tokens: int) -> Notebook:

@@ -3,9 +3,9 @@
 An entry names an entity, a relation or attribute, and what it leads to:
 
     question  Who is the rector of the school attended by Jabrel Nirav?
-    memory    Found: Jabrel Nirav, studied: Zaskuth Institute of Jewellery.
+    memory    Found: Jabrel Nirav, studied: Zaskuth Institute of Jewellery;
     section   ... Zaskuth Institute of Jewellery is an old school ... Its rector is Zidwen Kembuth.
-    adds      Zaskuth Institute of Jewellery, rector: Zidwen Kembuth.
+    adds      Zaskuth Institute of Jewellery, rector: Zidwen Kembuth;
 
 A fact is noted once it can be told to matter: its entity stands in the question, or a fact known
 before leads there; or it leads itself to such an entity (the film that a person directed). So a
@@ -50,6 +50,8 @@ COMPARISONS = 0.25
 MOST_NUMBER = 3_000
 """Numbers of a section's first document."""
 BETWEEN = "\n\n"
+ENTRY_ENDS = ";"
+"""Which no sentence has: what follows it is the name of an entity."""
 DOCUMENT_TOKENS = 60
 """A guess at the least that a document takes."""
 
@@ -320,10 +322,10 @@ def _rendered(world: World, codes: Sequence[int]) -> list[str]:
 
 
 def entry_text(world: World, told: Told) -> str:
-    """What a memory says of a fact: ` Jabrel Nirav, studied: Zaskuth Institute of Jewellery.`"""
+    """What a memory says of a fact: ` Jabrel Nirav, studied: Zaskuth Institute of Jewellery;`"""
     target = _target(world, told)
     said = world.name(target) if target else world.value(told.entity, told.fact)
-    return f" {world.name(told.entity)}, {told.fact}: {said}."
+    return f" {world.name(told.entity)}, {told.fact}: {said}{ENTRY_ENDS}"
 
 
 def needed(kind: str, facts: Sequence[Told]) -> list[Told]:

@@ -7,7 +7,7 @@ turn has as many as its question asks. Worked example:
 
     question  Who wrote the novel Songs for Karvosk? What is the founding year of the publisher of
               the novel Songs for Karvosk? Who is the mayor of Karvosk Upper Mill?
-    memory    Found: Songs for Karvosk, author: Jajelle Lervulm. Songs for Karvosk, publisher: ...
+    memory    Found: Songs for Karvosk, author: Jajelle Lervulm; Songs for Karvosk, publisher: ...
 """
 
 from __future__ import annotations
