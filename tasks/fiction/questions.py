@@ -61,7 +61,7 @@ def draw_question(
             answer=path.answer,
             facts=tuple(dict.fromkeys(path.facts)),
             golds=golds,
-            near=near_misses(world, rng, tree, asked, golds),
+            near=_near_misses(world, rng, tree, asked, golds),
         )
     raise ValueError(f"no question of {hops} hops found in {TRIES} draws")
 
@@ -123,7 +123,7 @@ def _draw_asked(rng: random.Random, tree: Tree) -> str | None:
 # -- near misses -------------------------------------------------------------------------------
 
 
-def near_misses(
+def _near_misses(
     world: World, rng: random.Random, tree: Tree, asked: str | None, golds: Sequence[Entity]
 ) -> tuple[Entity, ...]:
     """The documents of the question with one hop replaced, then those of the golds' namesakes;

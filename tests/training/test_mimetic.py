@@ -12,6 +12,7 @@ from training.warmstart.batches import collate, reply_logits
 from training.warmstart.demonstrations import Demonstration, DemonstrationWriter
 from training.warmstart.mimetic import PocketShape, mimetic_model, pocket_config, random_model
 from training.warmstart.pocket_tokenizer import build_pocket_tokenizer
+from training.warmstart.scenes.fiction import ENTRY_ENDS
 from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
 
@@ -51,21 +52,21 @@ def test_mimetic_model_knows_whose_document_a_token_stands_in(
     """A head looks at the nearest title; two, in an entry, at the document of that name, which is
     one of some nine."""
     writer, rng = fiction_writer, np.random.default_rng(5)
-    shape = TaskShape("fiction_several@queries=4", "documents", queries=4)
+    shape = TaskShape("fiction_2hop", "documents", hops=2)
     config = config_of(writer.tokenizer)
     model = mimetic_model(config, 0, writer.landmarks)
     model.set_attn_implementation("eager")
     titles: list[float] = []
     documents: list[float] = []
     chance: list[float] = []
-    for _ in range(6):
+    for _ in range(16):
         turn = writer.memory_turn(shape, 944, Odds(near=0.02), rng)
         ids = [*turn.prompt, *turn.reply]
         with torch.no_grad():
             layers = model(torch.tensor([ids]), output_attentions=True).attentions
         of_title, of_document = layers[1][0, 3], layers[2][0, 2:].mean(0)
         starts = [at + 1 for at, token in enumerate(ids) if token == writer.landmarks.titles[0]]
-        for at in range(starts[0] + 3, len(turn.prompt)):
+        for at in range(starts[0] + 3, len(turn.prompt), 10):
             nearest = max(start for start in starts if start <= at)
             titles.append(float(of_title[at, nearest - 1 : nearest + 3].sum()))
         for at, name in _names_of_entries(writer, turn):
@@ -83,7 +84,7 @@ def _names_of_entries(writer: DemonstrationWriter, turn: Demonstration) -> list[
     words = [writer.tokenizer.decode([token]) for token in turn.reply]
     found, start = [], 1
     for at, word in enumerate(words):
-        if word == ";":
+        if word == ENTRY_ENDS:
             start = at + 1
         elif word.endswith(":") and at > 1:
             name = "".join(words[start : at - 1]).strip()

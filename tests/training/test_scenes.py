@@ -27,10 +27,8 @@ from training.warmstart.stories import TaskShape
 
 FICTION = TaskShape("fiction_2hop", "documents", hops=2)
 PROSE = TaskShape("niah_multikey_1", "prose", keys=4)
-SEVERAL = TaskShape("fiction_several@queries=4", "documents", queries=4)
 FWE, CWE = TaskShape("fwe", "words"), TaskShape("cwe", "words")
-VT = TaskShape("vt@hops=2", "noise", hops=2)
-SHAPES = (FICTION, SEVERAL, PROSE, FWE, CWE, VT)
+SHAPES = (FICTION, PROSE, FWE, CWE, TaskShape("vt@hops=2", "noise", hops=2))
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +106,13 @@ def notes(text: str) -> list[str]:
     return [one for one in re.split("(?<=[.;]) ", body) if one] if body != NO_MEMORY else []
 
 
-@pytest.mark.parametrize(("shape", "least"), [(FICTION, 80), (SEVERAL, 160)])
 def test_what_a_fiction_turn_adds_stands_in_the_section_and_follows_from_what_is_known(
-    shape: TaskShape, least: int, writer: DemonstrationWriter, tokenizer: Tokenizer
+    writer: DemonstrationWriter, tokenizer: Tokenizer
 ) -> None:
     rng = np.random.default_rng(1)
     added_turns = chained = 0
     for _ in range(250):
-        turn = writer.memory_turn(shape, 700, Odds(), rng)
+        turn = writer.memory_turn(FICTION, 700, Odds(), rng)
         text = tokenizer.decode(turn.prompt, skip_special_tokens=False)
         question = between(text, "<problem> \n", "\n</problem>")
         memory = between(text, "<memory>\n", "\n</memory>")
@@ -135,23 +132,8 @@ def test_what_a_fiction_turn_adds_stands_in_the_section_and_follows_from_what_is
             chained += name not in question and name in known
             known += entry
         added_turns += len(new) > len(old)
-    assert added_turns > least
+    assert added_turns > 80
     assert chained > 10
-
-
-def test_of_several_questions_each_is_asked_and_answered_from_its_documents(
-    tokenizer: Tokenizer,
-) -> None:
-    scenes = FictionScenes(tokenizer)
-    rng = np.random.default_rng(8)
-    for _ in range(20):
-        asked, riddle = scenes.riddle(SEVERAL, rng)
-        answers = asked.answer.split(", ")
-        assert asked.text.count("?") == len(answers) == SEVERAL.queries
-        assert riddle.told_by(range(len(riddle.clues))) == list(range(len(riddle.clues)))
-        told = " ".join(clue.entry for clue in riddle.clues)
-        assert all(answer in told for answer in answers)
-        assert not set(asked.near) & set(asked.golds)
 
 
 def test_no_fact_of_a_document_that_the_question_names_is_missed(tokenizer: Tokenizer) -> None:

@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 
@@ -82,8 +82,12 @@ TITLE_TOKENS = 3
 NEAR_PAIRS = (3, 4, 5, 6, 7, 8, 9)
 """Rotary pairs that together tell what is near from what is far, from one token to hundreds."""
 TITLE_LOGIT, NEAR_LOGIT = 60.0, 6.0
+"""Of a title's first tokens, and the most for each of NEAR_PAIRS. The first outweighs all of these
+together, so that no token near by is taken for a title."""
 NAME_LOGIT, FAR_LOGIT = 24.0, 6.0
-"""Of the same title or name, and for each of NEAR_PAIRS."""
+"""Of the same name, and against each of NEAR_PAIRS."""
+LEAD_IN_SLOT, LEAD_ITSELF, START_ITSELF = 7.0, 9.3, 10.0
+"""About how large these landmarks' own directions are in what layer 1 reads, after its norm."""
 TWINS = 0.8
 """How similar a word is to itself without its space."""
 OFFSETS = (1.0, 2.0, 3.0, 5.5)
@@ -260,11 +264,16 @@ def _matching_heads(model: Qwen2ForCausalLM, project_ED: Tensor, random: torch.G
             q[slow[at : at + rows]], k[slow[at : at + rows]] = match @ asks, match @ holds
             at += rows
         attention.q_proj.weight[mine], attention.k_proj.weight[mine] = q, k
-        values = basis[head * size : (head + 1) * size]
-        attention.v_proj.weight[mine] = 0
-        attention.v_proj.weight[mine, :half] = values
-        attention.o_proj.weight[:, mine] = 0
-        attention.o_proj.weight[:half, mine] = COPY_GAIN * EMBED_STD * values.T
+        _copy(attention, mine, basis[head * size : (head + 1) * size])
+
+
+def _copy(attention: nn.Module, mine: slice, values_EH: Tensor) -> None:
+    """Let a head write the token that it looks at: the part of its embedding in `values`."""
+    half = values_EH.shape[1]
+    attention.v_proj.weight[mine] = 0
+    attention.v_proj.weight[mine, :half] = values_EH
+    attention.o_proj.weight[:, mine] = 0
+    attention.o_proj.weight[:half, mine] = COPY_GAIN * EMBED_STD * values_EH.T
 
 
 def _slow(size: int) -> list[int]:
@@ -354,9 +363,9 @@ def _title_head(
     mine, slow = slice(head * size, (head + 1) * size), _slow(size)
     k, q_bias, k_bias = torch.zeros(size, width), torch.zeros(size), torch.zeros(size)
     for index in range(TITLE_TOKENS):
-        k[slow[0], half + index * eighth + TITLE_ROW] = TITLE_LOGIT * size**0.5 / 8.0 / 7.0
-    k[slow[0], :half] = project_ED[TITLE_ROW] * TITLE_LOGIT * size**0.5 / 8.0 / 9.3
-    k[slow[1], :half] = start * 0.8 * TITLE_LOGIT * size**0.5 / 8.0 / 10.0
+        k[slow[0], half + index * eighth + TITLE_ROW] = TITLE_LOGIT * size**0.5 / 8.0 / LEAD_IN_SLOT
+    k[slow[0], :half] = project_ED[TITLE_ROW] * TITLE_LOGIT * size**0.5 / 8.0 / LEAD_ITSELF
+    k[slow[1], :half] = start * 0.8 * TITLE_LOGIT * size**0.5 / 8.0 / START_ITSELF
     q_bias[slow[:2]] = 8.0
     for pair in NEAR_PAIRS:
         q_bias[pair] = k_bias[pair] = (NEAR_LOGIT * size**0.5) ** 0.5
@@ -389,8 +398,4 @@ def _document_heads(model: Qwen2ForCausalLM, turned_EE: Tensor, random: torch.Ge
             linear.weight[places] = 0
             linear.weight[places, -eighth:] = match
             linear.bias[[mine.start + pair for pair in NEAR_PAIRS]] = bias
-        values = basis[(head - 2) * size : (head - 1) * size]
-        attention.v_proj.weight[mine] = 0
-        attention.v_proj.weight[mine, :half] = values
-        attention.o_proj.weight[:, mine] = 0
-        attention.o_proj.weight[:half, mine] = COPY_GAIN * EMBED_STD * values.T
+        _copy(attention, mine, basis[(head - 2) * size : (head - 1) * size])

@@ -47,16 +47,15 @@ class Bucket:
         return {
             "memory": self.memory,
             "gru_memory": self.gru_memory,
-            "answer": self.answer * shape.answers,
-            "gru_answer": self.gru_answer * shape.answers,
+            "answer": self.answer,
+            "gru_answer": self.gru_answer,
             "full_context": self.full_context * shape.direct,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stretch of the curriculum; `near`, `blank`, `slips` and `one_new` as in `Odds`, `until` as
-    above."""
+    """A stretch of the curriculum; `until` as above, what else has no word here as in `Odds`."""
 
     steps: int
     buckets: tuple[Bucket, ...]
@@ -160,10 +159,8 @@ class WarmstartRecipe:
         drawn = {turn for stage in self.stages for turn in stage.turns}
         kinds = sorted({kind for _, kind in drawn})
         for task in {task.name: task for stage in self.stages for task in stage.tasks}.values():
-            spared = set[Kind]() if task.direct else {"full_context"}
-            spared |= set() if task.answers else {"answer", "gru_answer"}
             for kind in kinds:
-                if (task.name, kind) not in drawn and kind not in spared:
+                if (task.name, kind) not in drawn and (kind != "full_context" or task.direct):
                     raise UsageError(
                         f"recipe {self.name}: no stage draws {task.name} as {kind}, which other "
                         f"tasks are drawn as; its least_tokens is {task.least_tokens}, expected at "

@@ -40,8 +40,8 @@ PROSE_WORLD, PROSE_DOCUMENTS = (1 << 32) - 1, 600
 
 @dataclass(frozen=True, slots=True)
 class TaskShape:
-    """A task's numbers, and how often it is drawn; `direct` and `answers` are factors on its share
-    of full-context and of answer turns.
+    """A task's numbers, and how often it is drawn; `direct` is the factor on its share of
+    full-context turns.
 
     `name`: the task's, with settings where it has some (`vt@hops=2`). `hops`: copies of a chain
     of variables, or documents of a question. `least_tokens`: shorter buckets are not for it.
@@ -54,7 +54,6 @@ class TaskShape:
     queries: int = 1
     weight: float = 1.0
     direct: float = 1.0
-    answers: float = 1.0
     hops: int = VT_HOPS
     least_tokens: int = 0
 

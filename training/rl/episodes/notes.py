@@ -30,12 +30,12 @@ from tasks.fiction.prose import sentences_of
 from tasks.fiction.trees import Told
 from tasks.fiction.world import ATTRIBUTES, BITS, RELATIONS, SIZE, Entity, World, world_of
 from training.warmstart.prompts import FOUND
-from training.warmstart.scenes.fiction import Riddle
+from training.warmstart.scenes.fiction import ENTRY_ENDS, Riddle
 
 NEAR = 0.7
 """From this ratio of difflib on, a wrong entry is a due one with an error."""
-_BETWEEN = re.compile(r"(?<=[.;])\s+")
-_ENDS = ".;"
+_ENDS = f".{ENTRY_ENDS}"
+_BETWEEN = re.compile(rf"(?<=[{_ENDS}])\s+")
 
 
 def entries_of(memory: str) -> list[str]:
@@ -44,7 +44,7 @@ def entries_of(memory: str) -> list[str]:
     if body == NO_MEMORY or not body:
         return []
     parts = _BETWEEN.split(body.removeprefix(FOUND).strip())
-    return [" ".join(part.split()).rstrip(_ENDS) for part in parts if part.strip(" .;")]
+    return [" ".join(part.split()).rstrip(_ENDS) for part in parts if part.strip(f" {_ENDS}")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,6 @@ from tasks.fiction.world import (
 )
 from tasks.questions.documents import heading
 from training.warmstart.scenes.scene import AnswerScene, MemoryScene, Odds, Room, WholeScene
-from training.warmstart.scenes.several import draw_several
 from training.warmstart.stories import Ids, TaskShape
 
 FIRST_WORLD, WORLDS = 1 << 32, 1 << 32
@@ -56,12 +55,10 @@ DOCUMENT_TOKENS = 60
 """A guess at the least that a document takes."""
 
 # How often what happens.
-READ_BEFORE = 0.45
+READ_BEFORE = 0.4
 """Gold documents that came before the section; of the others:"""
-READ_NOW = 0.6
+READ_NOW = 0.85
 """those that are in the section."""
-SEVERAL_READ_BEFORE, SEVERAL_READ_NOW = 0.15, 0.75
-"""Where several questions are asked at once."""
 CROWDED = 0.5
 """Sections of which most documents are near misses, as in a short context; in the others
 few are."""
@@ -133,15 +130,12 @@ class FictionScenes:
         asked, riddle = self.riddle(shape, rng)
         before: list[Entity] = []
         now: list[Entity] = []
-        several = shape.queries > 1
-        read_before = SEVERAL_READ_BEFORE if several else READ_BEFORE
-        read_now = SEVERAL_READ_NOW if several else READ_NOW
         if rng.random() >= odds.blank:
             golds = riddle.documents
             for place in rng.permutation(len(golds)):
-                if rng.random() < read_before:
+                if rng.random() < READ_BEFORE:
                     before.append(golds[place])
-                elif rng.random() < read_now:
+                elif rng.random() < READ_NOW:
                     now.append(golds[place])
         known = self._read_one_by_one(riddle, before)
         question = self._ids(asked.text)
@@ -191,13 +185,10 @@ class FictionScenes:
         return WholeScene(question, context, answer if golds else [])
 
     def riddle(self, shape: TaskShape, rng: np.random.Generator) -> tuple[FictionQuestion, Riddle]:
-        """A question of a world of its own, or `queries` of them at once."""
+        """A question of a world of its own."""
         world = world_of(FIRST_WORLD + int(rng.integers(WORLDS)))
         draw = random.Random(int(rng.integers(1 << 62)))
-        if shape.queries > 1:
-            asked = draw_several(world, draw, shape.queries)
-        else:
-            asked = draw_question(world, draw, shape.hops, compares=rng.random() < COMPARISONS)
+        asked = draw_question(world, draw, shape.hops, compares=rng.random() < COMPARISONS)
         return asked, Riddle.of_facts(world, asked.text, asked.kind, asked.facts)
 
     def section(
