@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import Qwen2ForCausalLM
 
-from training.warmstart.batches import collate, exact_matches, reply_logits, training_batch
+from training.warmstart.batches import collate, exact_matches, reply_logits, training_batch, write
 from training.warmstart.demonstrations import DemonstrationWriter
 from training.warmstart.mimetic import PocketShape, pocket_config, random_model
 from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
@@ -69,6 +70,25 @@ def test_targets_are_the_reply_tokens_one_ahead(writer: DemonstrationWriter) -> 
     batch = collate([turn], 64, 0)
     assert batch.targets_N.tolist() == turn.reply
     assert batch.ids_BT[0, batch.columns_N + 1].tolist() == turn.reply
+
+
+def test_what_a_prompt_foretells_is_a_target_of_training_alone(writer: DemonstrationWriter) -> None:
+    turn = writer.answer_turn(SINGLE, np.random.default_rng(0))
+    turn = replace(turn, foretold=[3, 5])
+    batch = collate([turn], 64, 0, foretold=True)
+    assert batch.targets_N.tolist() == [turn.prompt[3], turn.prompt[5], *turn.reply]
+    assert batch.columns_N[:2].tolist() == [2, 4]
+    assert collate([turn], 64, 0).targets_N.tolist() == turn.reply
+
+
+def test_turns_with_nothing_new_are_drawn_again(writer: DemonstrationWriter) -> None:
+    def quiet(again: float) -> int:
+        rng = np.random.default_rng(4)
+        turns = [write(writer, "memory", SINGLE, 160, Odds(again=again), rng) for _ in range(100)]
+        return sum(not turn.added for turn in turns)
+
+    often, seldom = quiet(0.0), quiet(0.8)
+    assert 20 < seldom < 50 < often
 
 
 def test_a_demonstration_longer_than_its_bucket_is_refused(writer: DemonstrationWriter) -> None:

@@ -173,7 +173,31 @@ def test_a_complete_fiction_memory_is_answered_and_no_other(
     assert 3 < unknown < 30
 
 
-@pytest.mark.parametrize("shape", [FICTION, SEVERAL, FWE, VT], ids=lambda shape: shape.name)
+def test_a_fiction_memory_foretells_its_relations_and_the_names_said_before(
+    writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    rng = np.random.default_rng(9)
+    turns = [writer.answer_turn(FICTION, rng) for _ in range(30)]
+    turns += [writer.memory_turn(FICTION, 944, Odds(), rng) for _ in range(30)]
+    relations = names = 0
+    for turn in turns:
+        prompt = tokenizer.decode(turn.prompt)
+        memory = prompt.rpartition("Found:")[2].partition("\n")[0] if "Found:" in prompt else ""
+        told = tokenizer.decode([turn.prompt[place] for place in turn.foretold])
+        entries = [part.partition(", ") for part in memory.split(";") if part.strip()]
+        assert told.count(":") == len(entries)
+        relations += len(entries)
+        for name, _, fact in entries:
+            relation, _, value = fact.partition(": ")
+            assert f", {relation}:" in told
+            assert f": {value};" not in told
+            names += f"{name}, {relation}:" in told
+    assert relations > 80
+    assert 0.6 < names / relations < 1
+    assert not writer.answer_turn(SHAPES[0], rng).foretold
+
+
+@pytest.mark.parametrize("shape", [FICTION, FWE, SHAPES[4]], ids=lambda shape: shape.name)
 def test_thoughts_say_what_is_new_in_the_papers_format(
     shape: TaskShape, writer: DemonstrationWriter, tokenizer: Tokenizer
 ) -> None:

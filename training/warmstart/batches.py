@@ -28,10 +28,10 @@ TRIES = 50
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Token ids and where the replies are.
+    """Token ids and where those to be predicted are.
 
     ids_BT: int64. rows_N, columns_N: position of each token that is to be predicted *from*;
-    targets_N: the token that should follow. N: reply tokens in the batch.
+    targets_N: the token that should follow. N: reply tokens in the batch, and foretold ones.
     """
 
     ids_BT: Tensor  # noqa: N815
@@ -40,8 +40,14 @@ class Batch:
     targets_N: Tensor  # noqa: N815
 
 
-def collate(demonstrations: Sequence[Demonstration], tokens: int, pad: int) -> Batch:
-    """Pad to `tokens`. Raises ValueError when a demonstration is longer."""
+def collate(
+    demonstrations: Sequence[Demonstration], tokens: int, pad: int, *, foretold: bool = False
+) -> Batch:
+    """Pad to `tokens`. `foretold`: what the prompts foretell is to be predicted too.
+
+    Raises:
+        ValueError: a demonstration is longer.
+    """
     ids = torch.full((len(demonstrations), tokens), pad, dtype=torch.int64)
     rows: list[int] = []
     columns: list[int] = []
@@ -51,10 +57,11 @@ def collate(demonstrations: Sequence[Demonstration], tokens: int, pad: int) -> B
         if len(both) > tokens:
             raise ValueError(f"demonstration of {len(both)} tokens in a bucket of {tokens}")
         ids[row, : len(both)] = torch.tensor(both)
-        start = len(shown.prompt) - 1
-        rows += [row] * len(shown.reply)
-        columns += range(start, start + len(shown.reply))
-        targets += shown.reply
+        start = len(shown.prompt)
+        places = [*(shown.foretold if foretold else []), *range(start, len(both))]
+        rows += [row] * len(places)
+        columns += [place - 1 for place in places]
+        targets += [both[place] for place in places]
     return Batch(ids, torch.tensor(rows), torch.tensor(columns), torch.tensor(targets))
 
 
@@ -79,6 +86,8 @@ def write(
     for _ in range(TRIES):
         if kind in ("memory", "gru_memory"):
             shown = writer.memory_turn(shape, tokens, odds, rng, gates=kind == "gru_memory")
+            if odds.again and not shown.added and rng.random() < odds.again:
+                continue
         elif kind in ("answer", "gru_answer"):
             shown = writer.answer_turn(shape, rng, boxed=kind == "gru_answer")
         else:
@@ -109,7 +118,7 @@ def training_batch(
     bucket = stage.buckets[_pick([bucket.weight for bucket in stage.buckets], rng)]
     count = max(1, recipe.batch_tokens // bucket.tokens)
     shown = [_write(writer, bucket, stage, rng) for _ in range(count)]
-    return collate(shown, bucket.tokens, pad)
+    return collate(shown, bucket.tokens, pad, foretold=True)
 
 
 def reply_logits(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:

@@ -23,7 +23,7 @@ tasks/fiction (`scenes.fiction`), RULER's cwe and fwe (`scenes.words`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -71,7 +71,8 @@ NO_NEEDLE = 0.05
 class Demonstration:
     """One turn: what the model reads, and what it should reply (closed by `<|im_end|>`).
 
-    `added`: entries that a memory turn adds; a keep turn has none.
+    `added`: entries that a memory turn adds; a keep turn has none. `foretold`: places of the prompt
+    whose tokens follow from what stands before them.
     """
 
     kind: Kind
@@ -79,6 +80,7 @@ class Demonstration:
     prompt: Ids
     reply: Ids
     added: int = 0
+    foretold: Ids = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,9 @@ class DemonstrationWriter:
         if scenes is not None:
             scene = scenes.answer(shape, rng)
             prompt = self._answer_prompt(scene.question, scene.entries, boxed)
-            return self._answered(shape, prompt, self._said(scene.answer, boxed), boxed)
+            foretold = self._foretold(shape, scene.question, scene.entries, prompt)
+            said = self._said(scene.answer, boxed)
+            return self._answered(shape, prompt, said, boxed, foretold)
         story = self.stories.tell(shape, rng)
         total = len(story.facts)
         count = total if rng.random() < FULL_MEMORY else int(rng.integers(0, total + 1))
@@ -303,7 +307,29 @@ class DemonstrationWriter:
             reply = self._gated(reply, scene.added, scene.complete)
         kind: Kind = "gru_memory" if gates else "memory"
         prompt = head + list(scene.section) + tail
-        return Demonstration(kind, shape.name, prompt, reply + self.end, len(scene.added))
+        foretold = self._foretold(shape, scene.question, scene.old, head)
+        return Demonstration(kind, shape.name, prompt, reply + self.end, len(scene.added), foretold)
+
+    def _foretold(
+        self, shape: TaskShape, question: Ids, entries: Sequence[Ids], prompt: Ids
+    ) -> Ids:
+        """Of a fiction question's memory in its prompt: the places of the names that were said
+        before, and of all relations (a token each, behind the name's comma). A turn says many more
+        of them there than it adds, so they are learned sooner."""
+        if shape.haystack != "documents" or not entries:
+            return []
+        memory = self.memory_text(entries)
+        at = next(i for i in range(len(prompt)) if prompt[i : i + len(memory)] == memory)
+        at += len(self.found)
+        places: Ids = []
+        said = list(question)
+        for entry in entries:
+            name = entry[: entry.index(self.stories.comma[0])]
+            first = 0 if _holds(said, name) else len(name)
+            places += range(at + first, at + len(name) + 2)
+            said += entry
+            at += len(entry)
+        return places
 
     def _answer_prompt(self, question: Ids, entries: Sequence[Ids], boxed: bool) -> Ids:
         fixed, memory = self.fixed, self.memory_text(entries)
@@ -313,9 +339,12 @@ class DemonstrationWriter:
         head = (fixed.boxed_opens if boxed else fixed.answer_opens) + question + fixed.to_memory
         return self.user + head + memory + fixed.answer_closes + self.assistant
 
-    def _answered(self, shape: TaskShape, prompt: Ids, reply: Ids, boxed: bool) -> Demonstration:
+    def _answered(
+        self, shape: TaskShape, prompt: Ids, reply: Ids, boxed: bool, foretold: Ids | None = None
+    ) -> Demonstration:
         kind: Kind = "gru_answer" if boxed else "answer"
-        return Demonstration(kind, shape.name, prompt, reply + self.end)
+        told = foretold or []
+        return Demonstration(kind, shape.name, prompt, reply + self.end, foretold=told)
 
     def _said(self, answer: Ids, boxed: bool) -> Ids:
         """A scene's answer, in the form that is asked for."""
@@ -363,6 +392,10 @@ def _twins(tokenizer: Tokenizer) -> Iterator[tuple[int, int]]:
         word = piece[1:]
         if piece[0] == SPACE and word in ids and not word.isupper() and word.isalpha():
             yield ids[piece], ids[word]
+
+
+def _holds(ids: Ids, part: Ids) -> bool:
+    return any(ids[i : i + len(part)] == part for i in range(len(ids) - len(part) + 1))
 
 
 def _joined(entries: Sequence[Ids]) -> Ids:

@@ -64,11 +64,12 @@ class Stage:
     blank: float = 0.0
     slips: float = 0.0
     one_new: float = 0.85
+    again: float = 0.0
     until: float | None = None
 
     @property
     def odds(self) -> Odds:
-        return Odds(self.near, self.blank, self.slips, self.one_new)
+        return Odds(self.near, self.blank, self.slips, self.one_new, self.again)
 
     def tasks_of(self, bucket: Bucket) -> list[TaskShape]:
         """The tasks that are drawn for a bucket."""

@@ -22,12 +22,14 @@ class Odds:
     most turns of a long context. `slips`: share of the turns with a memory and nothing new in
     which the demonstrator drops the memory (in GRU-Mem's form it opens the update gate for
     nothing): what it does wrong, for RL to undo. `one_new`: of the turns that add entries, the
-    share that add one, however many are missing."""
+    share that add one, however many are missing. `again`: share of the turns with nothing new that
+    are drawn again."""
 
     near: float = 0.0
     blank: float = 0.0
     slips: float = 0.0
     one_new: float = 0.85
+    again: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
