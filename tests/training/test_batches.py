@@ -8,7 +8,14 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import Qwen2ForCausalLM
 
-from training.warmstart.batches import collate, exact_matches, reply_logits, training_batch, write
+from training.warmstart.batches import (
+    collate,
+    exact_matches,
+    logits_and_looks,
+    reply_logits,
+    training_batch,
+    write,
+)
 from training.warmstart.demonstrations import DemonstrationWriter
 from training.warmstart.mimetic import PocketShape, pocket_config, random_model
 from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
@@ -38,6 +45,31 @@ def test_reply_logits_are_the_whole_models(
     with torch.no_grad():
         whole = model(batch.ids_BT).logits[batch.rows_N, batch.columns_N]
         torch.testing.assert_close(reply_logits(model, batch), whole, rtol=1e-4, atol=1e-4)
+
+
+def test_looks_are_how_likely_the_document_heads_look_at_the_sources(
+    writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    shape = PocketShape(layers=4, mlp_width=64)
+    model = random_model(pocket_config(shape, tokenizer.get_vocab_size(), 1, 2, 0), 0)
+    rng = np.random.default_rng(0)
+    turns = [writer.memory_turn(SINGLE, 160, Odds(), rng) for _ in range(2)]
+    sources = [[(150, 20), (90, 90)], [(40, 3)]]
+    shown = [replace(turn, sources=own) for turn, own in zip(turns, sources, strict=True)]
+    batch = collate(shown, 160, 0)
+    _, looks = logits_and_looks(model, batch)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = model(batch.ids_BT, output_attentions=True).attentions[2]
+    expected = [
+        -torch.log(weights[row, head, said, source])
+        for row, own in enumerate(sources)
+        for said, source in own
+        for head in (2, 3)
+    ]
+    assert looks is not None
+    torch.testing.assert_close(looks, torch.stack(expected).mean(), rtol=1e-4, atol=1e-4)
+    assert logits_and_looks(model, collate(turns, 160, 0))[1] is None
 
 
 def test_words_that_a_batch_does_not_hold_do_not_move(

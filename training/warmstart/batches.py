@@ -17,6 +17,7 @@ from transformers import Qwen2ForCausalLM
 
 from core.errors import UsageError
 from training.warmstart.demonstrations import Demonstration, DemonstrationWriter, Kind
+from training.warmstart.mimetic import DOCUMENT_HEADS, DOCUMENT_LAYER
 from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
 from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
@@ -32,12 +33,14 @@ class Batch:
 
     ids_BT: int64. rows_N, columns_N: position of each token that is to be predicted *from*;
     targets_N: the token that should follow. N: reply tokens in the batch, and foretold ones.
+    sources_3M: rows, places where a value is said next, and places where it is told.
     """
 
     ids_BT: Tensor  # noqa: N815
     rows_N: Tensor  # noqa: N815
     columns_N: Tensor  # noqa: N815
     targets_N: Tensor  # noqa: N815
+    sources_3M: Tensor  # noqa: N815
 
 
 def collate(
@@ -52,6 +55,7 @@ def collate(
     rows: list[int] = []
     columns: list[int] = []
     targets: list[int] = []
+    sources = [(row, *one) for row, shown in enumerate(demonstrations) for one in shown.sources]
     for row, shown in enumerate(demonstrations):
         both = shown.prompt + shown.reply
         if len(both) > tokens:
@@ -62,7 +66,13 @@ def collate(
         rows += [row] * len(places)
         columns += [place - 1 for place in places]
         targets += [both[place] for place in places]
-    return Batch(ids, torch.tensor(rows), torch.tensor(columns), torch.tensor(targets))
+    return Batch(
+        ids,
+        torch.tensor(rows),
+        torch.tensor(columns),
+        torch.tensor(targets),
+        torch.tensor(sources, dtype=torch.int64).reshape(-1, 3).T,
+    )
 
 
 def _pick(weights: Sequence[float], rng: np.random.Generator) -> int:
@@ -122,7 +132,13 @@ def training_batch(
 
 
 def reply_logits(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:
-    """Logits of the reply tokens alone, [N, vocabulary].
+    """Logits of the reply tokens alone, [N, vocabulary]."""
+    return logits_and_looks(model, batch)[0]
+
+
+def logits_and_looks(model: Qwen2ForCausalLM, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    """Logits of the reply tokens alone, [N, vocabulary]; and how far the document heads are from
+    looking at the values that are said next, in nats (`_looks`; None where there are none).
 
     The last layer's queries and MLP, and the output matrix, are computed at the positions
     that are predicted from and nowhere else: a fifth of the work is saved, the result is the
@@ -133,14 +149,44 @@ def reply_logits(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:
     hidden_BTD = body.embed_tokens(batch.ids_BT)
     positions_1T = torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device)[None]
     turns = body.rotary_emb(hidden_BTD, positions_1T)
-    for layer in body.layers[:-1]:
+    looks: Tensor | None = None
+    for index, layer in enumerate(body.layers[:-1]):
+        if index == DOCUMENT_LAYER and batch.sources_3M.numel():
+            looks = _looks(layer, hidden_BTD, turns, batch.sources_3M)
         hidden_BTD = layer(
             hidden_BTD, attention_mask=None, position_ids=positions_1T, position_embeddings=turns
         )
     places_BR, index_N = places_of_replies(batch.rows_N, batch.columns_N, len(batch.ids_BT))
     last_BRD = layer_at(body.layers[-1], hidden_BTD, turns, places_BR)
     weight_VD = _learning_at(model.lm_head.weight, batch.targets_N)
-    return nn.functional.linear(body.norm(last_BRD[batch.rows_N, index_N]), weight_VD)
+    logits_NV = nn.functional.linear(body.norm(last_BRD[batch.rows_N, index_N]), weight_VD)
+    return logits_NV, looks
+
+
+def _looks(
+    layer: nn.Module, hidden_BTD: Tensor, turns: tuple[Tensor, Tensor], sources_3M: Tensor
+) -> Tensor:
+    """Cross-entropy of the document heads' attention, where a value is said next, with the place
+    where it is told."""
+    attention = layer.self_attn
+    size: int = attention.head_dim
+    mine = slice(DOCUMENT_HEADS.start * size, DOCUMENT_HEADS.stop * size)
+    rows_M, froms_M, tos_M = sources_3M
+    normed_BTD = layer.input_layernorm(hidden_BTD)
+
+    def heads(linear: nn.Module, states: Tensor) -> Tensor:
+        own = nn.functional.linear(states, linear.weight[mine], linear.bias[mine])
+        return own.unflatten(-1, (-1, size))
+
+    cos_TE, sin_TE = turns[0][0], turns[1][0]
+    queries = heads(attention.q_proj, normed_BTD[rows_M, froms_M])
+    queries = _rotate(queries, cos_TE[froms_M, None], sin_TE[froms_M, None])
+    keys = _rotate(heads(attention.k_proj, normed_BTD), cos_TE[:, None], sin_TE[:, None])
+    logits = torch.einsum("mhe,mthe->mht", queries.float(), keys[rows_M].float()) * size**-0.5
+    places_T = torch.arange(logits.shape[-1], device=logits.device)
+    logits = logits.masked_fill((places_T > froms_M[:, None])[:, None], -torch.inf)
+    index = tos_M[:, None, None].expand(-1, logits.shape[1], 1)
+    return -logits.log_softmax(-1).gather(-1, index).mean()
 
 
 def _learning_at(weight_VD: Tensor, targets_N: Tensor) -> Tensor:

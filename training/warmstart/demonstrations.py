@@ -35,7 +35,7 @@ from tasks.questions.documents import heading
 from training.warmstart.mimetic import Landmarks
 from training.warmstart.prompts import FOUND, UNKNOWN
 from training.warmstart.scenes.fiction import ENTRY_ENDS, FictionScenes
-from training.warmstart.scenes.scene import Odds, Room, Scenes
+from training.warmstart.scenes.scene import MemoryScene, Odds, Room, Scenes
 from training.warmstart.scenes.words import WordScenes
 from training.warmstart.stories import Ids, Story, StoryTeller, TaskShape
 
@@ -72,7 +72,8 @@ class Demonstration:
     """One turn: what the model reads, and what it should reply (closed by `<|im_end|>`).
 
     `added`: entries that a memory turn adds; a keep turn has none. `foretold`: places of the prompt
-    whose tokens follow from what stands before them.
+    whose tokens follow from what stands before them. `sources`: where a value is said next, and
+    where it is told.
     """
 
     kind: Kind
@@ -81,6 +82,7 @@ class Demonstration:
     reply: Ids
     added: int = 0
     foretold: Ids = field(default_factory=list)
+    sources: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +310,22 @@ class DemonstrationWriter:
         kind: Kind = "gru_memory" if gates else "memory"
         prompt = head + list(scene.section) + tail
         foretold = self._foretold(shape, scene.question, scene.old, head)
-        return Demonstration(kind, shape.name, prompt, reply + self.end, len(scene.added), foretold)
+        sources = self._sources(scene, len(head), len(prompt), reply)
+        reply = reply + self.end
+        return Demonstration(kind, shape.name, prompt, reply, len(scene.added), foretold, sources)
+
+    def _sources(
+        self, scene: MemoryScene, head: int, prompt: int, reply: Ids
+    ) -> list[tuple[int, int]]:
+        """The relations of the added entries where they are said first, and their values' places
+        in the section, which begins at `head`."""
+        at = prompt + (_find(reply, _joined(scene.added)) if scene.added else 0)
+        found = []
+        for entry, source in zip(scene.added, scene.sources, strict=False):
+            if source is not None:
+                found.append((at + entry.index(self.stories.comma[0]) + 1, head + source))
+            at += len(entry)
+        return found
 
     def _foretold(
         self, shape: TaskShape, question: Ids, entries: Sequence[Ids], prompt: Ids
@@ -319,13 +336,12 @@ class DemonstrationWriter:
         if shape.haystack != "documents" or not entries:
             return []
         memory = self.memory_text(entries)
-        at = next(i for i in range(len(prompt)) if prompt[i : i + len(memory)] == memory)
-        at += len(self.found)
+        at = _find(prompt, memory) + len(self.found)
         places: Ids = []
         said = list(question)
         for entry in entries:
             name = entry[: entry.index(self.stories.comma[0])]
-            first = 0 if _holds(said, name) else len(name)
+            first = 0 if _find(said, name) >= 0 else len(name)
             places += range(at + first, at + len(name) + 2)
             said += entry
             at += len(entry)
@@ -394,8 +410,10 @@ def _twins(tokenizer: Tokenizer) -> Iterator[tuple[int, int]]:
             yield ids[piece], ids[word]
 
 
-def _holds(ids: Ids, part: Ids) -> bool:
-    return any(ids[i : i + len(part)] == part for i in range(len(ids) - len(part) + 1))
+def _find(ids: Ids, part: Ids) -> int:
+    """Where a part begins first; -1 if nowhere."""
+    places = range(len(ids) - len(part) + 1)
+    return next((at for at in places if ids[at : at + len(part)] == part), -1)
 
 
 def _joined(entries: Sequence[Ids]) -> Ids:

@@ -84,6 +84,7 @@ NEAR_PAIRS = (3, 4, 5, 6, 7, 8, 9)
 TITLE_LOGIT, NEAR_LOGIT = 60.0, 6.0
 """Of a title's first tokens, and the most for each of NEAR_PAIRS. The first outweighs all of these
 together, so that no token near by is taken for a title."""
+DOCUMENT_LAYER, DOCUMENT_HEADS = 2, range(2, 4)
 NAME_LOGIT, FAR_LOGIT = 24.0, 6.0
 """Of the same name, and against each of NEAR_PAIRS."""
 LEAD_IN_SLOT, LEAD_ITSELF, START_ITSELF = 7.0, 9.3, 10.0
@@ -383,12 +384,12 @@ def _document_heads(model: Qwen2ForCausalLM, turned_EE: Tensor, random: torch.Ge
     """Layer 2, heads 2 and 3: in an entry, the tokens of the document of that name; not the
     entry's own, which are near. The rest of each head stays random: what is asked of the document
     is learned."""
-    attention = model.model.layers[2].self_attn
+    attention = model.model.layers[DOCUMENT_LAYER].self_attn
     width, size = model.config.hidden_size, attention.head_dim
     half, eighth, slow = width // 2, width // 8, _slow(size)
     basis = _orthonormal(half, half, random)
     rows = 20
-    for head in (2, 3):
+    for head in DOCUMENT_HEADS:
         mine = slice(head * size, (head + 1) * size)
         match = _orthonormal(rows, eighth, random) @ turned_EE.T
         match *= (NAME_LOGIT * size**0.5 / rows) ** 0.5

@@ -55,7 +55,8 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stretch of the curriculum; `until` as above, what else has no word here as in `Odds`."""
+    """A stretch of the curriculum. `looks`: weight of the loss of where the document heads look;
+    `until` as above; what else has no word here as in `Odds`."""
 
     steps: int
     buckets: tuple[Bucket, ...]
@@ -65,6 +66,7 @@ class Stage:
     slips: float = 0.0
     one_new: float = 0.85
     again: float = 0.0
+    looks: float = 0.0
     until: float | None = None
 
     @property

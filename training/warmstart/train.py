@@ -33,7 +33,7 @@ from training.warmstart.batches import (
     Batch,
     collate,
     exact_matches,
-    reply_logits,
+    logits_and_looks,
     training_batch,
     write,
 )
@@ -256,9 +256,11 @@ def _train_step(run: _Run, batch: Batch) -> float:
     for group in run.optimizer.param_groups:
         group["lr"] = run.course.rate_at(run.step) * group["scale"]
     with _autocast(batch.ids_BT.device, recipe.precision):
-        logits = reply_logits(run.model, batch)
+        logits, looks = logits_and_looks(run.model, batch)
     loss = nn.functional.cross_entropy(logits.float(), batch.targets_N)
-    loss.backward()
+    weight = run.course.stage_at(run.step).looks
+    guided = loss + weight * looks if weight and looks is not None else loss
+    guided.backward()
     nn.utils.clip_grad_norm_(run.model.parameters(), recipe.clip_norm)
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
@@ -297,6 +299,7 @@ def _to(batch: Batch, where: torch.device) -> Batch:
         batch.rows_N.to(where),
         batch.columns_N.to(where),
         batch.targets_N.to(where),
+        batch.sources_3M.to(where),
     )
 
 

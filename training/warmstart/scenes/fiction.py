@@ -122,6 +122,7 @@ class FictionScenes:
         self.tokenizer = tokenizer
         self.numbers = [self._ids(heading(number)) for number in range(MOST_NUMBER + 200)]
         self.stop = self._ids(".")
+        (self.comma,) = self._ids(",")
 
     def memory(
         self, shape: TaskShape, room: Room, odds: Odds, rng: np.random.Generator
@@ -145,7 +146,8 @@ class FictionScenes:
         section, read = self.section(asked, riddle, now, tokens, rng)
         added = riddle.told_by(read, known)
         complete = len(known) + len(added) == len(riddle.clues)
-        return MemoryScene(question, old, section, self._entries(riddle, added), complete)
+        entries, sources = self._entries(riddle, added), [read[number] for number in added]
+        return MemoryScene(question, old, section, entries, complete, sources)
 
     def answer(self, shape: TaskShape, rng: np.random.Generator) -> AnswerScene:
         """See `Scenes`."""
@@ -198,9 +200,9 @@ class FictionScenes:
         now: Sequence[Entity],
         tokens: int,
         rng: np.random.Generator,
-    ) -> tuple[Ids, list[int]]:
-        """`tokens` consecutive ids of a context that holds the documents `now`, and which clues
-        stand there whole, behind their document's name."""
+    ) -> tuple[Ids, dict[int, int | None]]:
+        """`tokens` consecutive ids of a context that holds the documents `now`, and the clues that
+        stand there whole, behind their document's name: each with its value's place."""
         golds = [(self._ids(body), gold) for body, gold in self._told(riddle, now)]
         hay = self._hay(asked, riddle, tokens - sum(len(body) for body, _ in golds), rng)
         units = self._shuffled(hay, golds, rng)
@@ -217,8 +219,19 @@ class FictionScenes:
             first = len(units[0][0]) + len(self.numbers[number])
             start = int(rng.integers(0, max(1, min(first, len(ids) - tokens + 1))))
         end = start + tokens
-        read = [clue for name, last, clue in spans if start <= name and last <= end]
+        read = {
+            clue: self._source(riddle, clue, ids[start:last], name - start)
+            for name, last, clue in spans
+            if start <= name and last <= end
+        }
         return ids[start:end], read
+
+    def _source(self, riddle: Riddle, clue: int, section: Ids, name: int) -> int | None:
+        """Where the value of a clue is told, the last time in the section behind the name."""
+        (entry,) = self._entries(riddle, [clue])
+        value = entry[entry.index(self.comma) + 2 : -1]
+        places = range(len(section) - len(value), name, -1)
+        return next((at for at in places if section[at : at + len(value)] == value), None)
 
     def _told(self, riddle: Riddle, entities: Sequence[Entity]) -> Iterable[tuple[str, Entity]]:
         """The entities' documents, each with the blank line after it."""

@@ -51,13 +51,15 @@ class Room:
 @dataclass(frozen=True, slots=True)
 class MemoryScene:
     """A memory turn. `old`: the memory's entries; `added`: what the section adds; `complete`:
-    whether the memory then holds all that is asked for, where the question tells."""
+    whether the memory then holds all that is asked for, where the question tells. `sources`: of
+    each added entry, the section's place where its value begins, where that is known."""
 
     question: Ids
     old: Sequence[Ids]
     section: Ids
     added: Sequence[Ids]
     complete: bool
+    sources: Sequence[int | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
