@@ -33,7 +33,7 @@ class Batch:
 
     ids_BT: int64. rows_N, columns_N: position of each token that is to be predicted *from*;
     targets_N: the token that should follow. N: reply tokens in the batch, and foretold ones.
-    sources_3M: rows, places where a value is said next, and places where it is told.
+    sources_3M: rows, places where a name or value is said next, and where the section has it.
     """
 
     ids_BT: Tensor  # noqa: N815
@@ -138,7 +138,7 @@ def reply_logits(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:
 
 def logits_and_looks(model: Qwen2ForCausalLM, batch: Batch) -> tuple[Tensor, Tensor | None]:
     """Logits of the reply tokens alone, [N, vocabulary]; and how far the document heads are from
-    looking at the values that are said next, in nats (`_looks`; None where there are none).
+    looking at what is said next, in nats (`_looks`; None where there are none).
 
     The last layer's queries and MLP, and the output matrix, are computed at the positions
     that are predicted from and nowhere else: a fifth of the work is saved, the result is the
@@ -166,8 +166,8 @@ def logits_and_looks(model: Qwen2ForCausalLM, batch: Batch) -> tuple[Tensor, Ten
 def _looks(
     layer: nn.Module, hidden_BTD: Tensor, turns: tuple[Tensor, Tensor], sources_3M: Tensor
 ) -> Tensor:
-    """Cross-entropy of the document heads' attention, where a value is said next, with the place
-    where it is told."""
+    """Cross-entropy of the document heads' attention, where a name or a value is said next, with
+    the place where the section has it."""
     attention = layer.self_attn
     size: int = attention.head_dim
     mine = slice(DOCUMENT_HEADS.start * size, DOCUMENT_HEADS.stop * size)

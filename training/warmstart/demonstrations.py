@@ -72,8 +72,8 @@ class Demonstration:
     """One turn: what the model reads, and what it should reply (closed by `<|im_end|>`).
 
     `added`: entries that a memory turn adds; a keep turn has none. `foretold`: places of the prompt
-    whose tokens follow from what stands before them. `sources`: where a value is said next, and
-    where it is told.
+    whose tokens follow from what stands before them. `sources`: where a name or a value is said
+    next, and where the section has it.
     """
 
     kind: Kind
@@ -317,13 +317,15 @@ class DemonstrationWriter:
     def _sources(
         self, scene: MemoryScene, head: int, prompt: int, reply: Ids
     ) -> list[tuple[int, int]]:
-        """The relations of the added entries where they are said first, and their values' places
-        in the section, which begins at `head`."""
+        """What stands before the names and the values of the added entries where they are said
+        first, and their places in the section, which begins at `head`."""
         at = prompt + (_find(reply, _joined(scene.added)) if scene.added else 0)
         found = []
-        for entry, source in zip(scene.added, scene.sources, strict=False):
-            if source is not None:
-                found.append((at + entry.index(self.stories.comma[0]) + 1, head + source))
+        for entry, (title, value) in zip(scene.added, scene.sources, strict=False):
+            if title is not None:
+                found.append((at - 1, head + title))
+            if value is not None:
+                found.append((at + entry.index(self.stories.comma[0]) + 1, head + value))
             at += len(entry)
         return found
 

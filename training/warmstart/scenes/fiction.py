@@ -200,15 +200,16 @@ class FictionScenes:
         now: Sequence[Entity],
         tokens: int,
         rng: np.random.Generator,
-    ) -> tuple[Ids, dict[int, int | None]]:
+    ) -> tuple[Ids, dict[int, tuple[int | None, int | None]]]:
         """`tokens` consecutive ids of a context that holds the documents `now`, and the clues that
-        stand there whole, behind their document's name: each with its value's place."""
+        stand there whole, behind their document's name: each with the places of its title and of
+        its value."""
         golds = [(self._ids(body), gold) for body, gold in self._told(riddle, now)]
         hay = self._hay(asked, riddle, tokens - sum(len(body) for body, _ in golds), rng)
         units = self._shuffled(hay, golds, rng)
         number = int(rng.integers(1, MOST_NUMBER))
         ids: Ids = []
-        spans: list[tuple[int, int, int]] = []
+        spans: list[tuple[int, int, int, int]] = []
         for place, (body, gold) in enumerate(units):
             ids += self.numbers[number + place]
             if gold is not None:
@@ -220,8 +221,11 @@ class FictionScenes:
             start = int(rng.integers(0, max(1, min(first, len(ids) - tokens + 1))))
         end = start + tokens
         read = {
-            clue: self._source(riddle, clue, ids[start:last], name - start)
-            for name, last, clue in spans
+            clue: (
+                title - start if title >= start else None,
+                self._source(riddle, clue, ids[start:last], name - start),
+            )
+            for title, name, last, clue in spans
             if start <= name and last <= end
         }
         return ids[start:end], read
@@ -270,10 +274,10 @@ class FictionScenes:
             units.insert(int(rng.integers(0, max(len(units), 1))), golds[int(place)])
         return units
 
-    def _spans(self, riddle: Riddle, gold: Entity, at: int) -> list[tuple[int, int, int]]:
-        """Of each clue that a document tells: where it names itself for the last time before
-        its first sentence, where the clue's sentence ends, and its number. `at`: the body's
-        first token."""
+    def _spans(self, riddle: Riddle, gold: Entity, at: int) -> list[tuple[int, int, int, int]]:
+        """Of each clue that a document tells: where the title begins, where it names itself for the
+        last time before its first sentence, where the clue's sentence ends, and its number. `at`:
+        the body's first token."""
         (body, _), *_ = self._told(riddle, [gold])
         offsets = self.tokenizer.encode(body, add_special_tokens=False).offsets
         ends = np.array([end for _, end in offsets])
@@ -282,7 +286,7 @@ class FictionScenes:
         numbers = riddle.of([gold])
         told = sentences_of(riddle.world, [riddle.clues[n].told for n in numbers])
         return [
-            (first, at + int(np.searchsorted(ends, start + len(text))) + 1, number)
+            (at, first, at + int(np.searchsorted(ends, start + len(text))) + 1, number)
             for number, (start, text) in zip(numbers, told, strict=True)
         ]
 

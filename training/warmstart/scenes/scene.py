@@ -52,14 +52,15 @@ class Room:
 class MemoryScene:
     """A memory turn. `old`: the memory's entries; `added`: what the section adds; `complete`:
     whether the memory then holds all that is asked for, where the question tells. `sources`: of
-    each added entry, the section's place where its value begins, where that is known."""
+    each added entry, the section's places where its document's title and its value begin, where
+    they stand there."""
 
     question: Ids
     old: Sequence[Ids]
     section: Ids
     added: Sequence[Ids]
     complete: bool
-    sources: Sequence[int | None] = ()
+    sources: Sequence[tuple[int | None, int | None]] = ()
 
 
 @dataclass(frozen=True, slots=True)
