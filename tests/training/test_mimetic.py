@@ -59,13 +59,14 @@ def test_mimetic_model_knows_whose_document_a_token_stands_in(
     titles: list[float] = []
     documents: list[float] = []
     chance: list[float] = []
+    title = writer.landmarks.titles[0]
     for _ in range(16):
         turn = writer.memory_turn(shape, 944, Odds(near=0.02), rng)
         ids = [*turn.prompt, *turn.reply]
         with torch.no_grad():
             layers = model(torch.tensor([ids]), output_attentions=True).attentions
         of_title, of_document = layers[1][0, 3], layers[2][0, 2:].mean(0)
-        starts = [at + 1 for at, token in enumerate(ids) if token == writer.landmarks.titles[0]]
+        starts = [at + 1 for at, token in enumerate(ids) if token == title]
         for at in range(starts[0] + 3, len(turn.prompt), 10):
             nearest = max(start for start in starts if start <= at)
             titles.append(float(of_title[at, nearest - 1 : nearest + 3].sum()))

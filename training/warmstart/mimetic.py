@@ -85,6 +85,8 @@ TITLE_LOGIT, NEAR_LOGIT = 60.0, 6.0
 """Of a title's first tokens, and the most for each of NEAR_PAIRS. The first outweighs all of these
 together, so that no token near by is taken for a title."""
 DOCUMENT_LAYER, DOCUMENT_HEADS = 2, range(2, 4)
+TITLE_GAIN = 6.0
+"""Of the title's code, in the size of what else stands in its slots."""
 NAME_LOGIT, FAR_LOGIT = 24.0, 6.0
 """Of the same name, and against each of NEAR_PAIRS."""
 LEAD_IN_SLOT, LEAD_ITSELF, START_ITSELF = 7.0, 9.3, 10.0
@@ -126,6 +128,7 @@ def mimetic_model(config: Qwen2Config, seed: int, landmarks: Landmarks) -> Qwen2
         half = config.hidden_size // 2
         basis = _orthonormal(half, half, random)
         project, directions = basis[: half // 4], basis[half // 4 :]
+        other = directions[5 : 5 + half // 4]
         start, asked, found, somewhere, in_section = directions = directions[:5]
         embeddings = model.model.embed_tokens.weight
         _alike(embeddings[:, :half], landmarks.twins)
@@ -142,8 +145,9 @@ def mimetic_model(config: Qwen2Config, seed: int, landmarks: Landmarks) -> Qwen2
         lead = project @ embeddings[landmarks.lead, :half] / EMBED_STD
         _reader_head(model, 0, (start, asked, found), somewhere, None)
         _reader_head(model, 1, (start, asked, found), in_section, lead)
-        _title_head(model, project, start, turned := _orthonormal(half // 4, half // 4, random))
-        _document_heads(model, turned, random)
+        turned = _orthonormal(half // 4, half // 4, random) @ project
+        _title_head(model, project, start, torch.cat((other, turned)))
+        _document_heads(model, random)
     return model
 
 
@@ -350,10 +354,11 @@ def _reader_head(
 
 
 def _title_head(
-    model: Qwen2ForCausalLM, project_ED: Tensor, start: Tensor, turned_EE: Tensor
+    model: Qwen2ForCausalLM, project_ED: Tensor, start: Tensor, code_HD: Tensor
 ) -> None:
-    """Layer 1, head 3: what the nearest title before a token begins with, added to the last slot,
-    `turned` so that it is told apart from what stands there.
+    """Layer 1, head 3: what the nearest title before a token begins with, as `code_HD` of its
+    embeddings, [a head's size, half of the width]; added to the last two slots, and larger than
+    what stands there.
 
     Logits: 60 at a title's first tokens, and up to 42 more the nearer they are; without a title
     before it, the head rests on the first token.
@@ -373,14 +378,12 @@ def _title_head(
     attention.q_proj.weight[mine], attention.k_proj.weight[mine] = 0, k
     attention.q_proj.bias[mine], attention.k_proj.bias[mine] = q_bias, k_bias
     attention.v_proj.weight[mine] = 0
-    attention.v_proj.weight[mine.start : mine.start + eighth, :half] = turned_EE @ project_ED
+    attention.v_proj.weight[mine, :half] = code_HD
     attention.o_proj.weight[:, mine] = 0
-    attention.o_proj.weight[-eighth:, mine.start : mine.start + eighth] = (
-        3.0 * EMBED_STD / 2**0.5 * torch.eye(eighth)
-    )
+    attention.o_proj.weight[-2 * eighth :, mine] = TITLE_GAIN * EMBED_STD / 2**0.5 * torch.eye(size)
 
 
-def _document_heads(model: Qwen2ForCausalLM, turned_EE: Tensor, random: torch.Generator) -> None:
+def _document_heads(model: Qwen2ForCausalLM, random: torch.Generator) -> None:
     """Layer 2, heads 2 and 3: in an entry, the tokens of the document of that name; not the
     entry's own, which are near. The rest of each head stays random: what is asked of the document
     is learned."""
@@ -388,15 +391,15 @@ def _document_heads(model: Qwen2ForCausalLM, turned_EE: Tensor, random: torch.Ge
     width, size = model.config.hidden_size, attention.head_dim
     half, eighth, slow = width // 2, width // 8, _slow(size)
     basis = _orthonormal(half, half, random)
-    rows = 20
+    rows = 28
     for head in DOCUMENT_HEADS:
         mine = slice(head * size, (head + 1) * size)
-        match = _orthonormal(rows, eighth, random) @ turned_EE.T
+        match = _orthonormal(rows, 2 * eighth, random)
         match *= (NAME_LOGIT * size**0.5 / rows) ** 0.5
         places = [mine.start + row for row in slow[:rows]]
         far = (FAR_LOGIT * size**0.5) ** 0.5
         for linear, bias in ((attention.q_proj, far), (attention.k_proj, -far)):
             linear.weight[places] = 0
-            linear.weight[places, -eighth:] = match
+            linear.weight[places, -2 * eighth :] = match
             linear.bias[[mine.start + pair for pair in NEAR_PAIRS]] = bias
         _copy(attention, mine, basis[(head - 2) * size : (head - 1) * size])
