@@ -56,7 +56,7 @@ def test_looks_are_how_likely_the_document_heads_look_at_the_sources(
     turns = [writer.memory_turn(SINGLE, 160, Odds(), rng) for _ in range(2)]
     sources = [[(150, 20), (90, 90)], [(40, 3)]]
     shown = [replace(turn, sources=own) for turn, own in zip(turns, sources, strict=True)]
-    batch = collate(shown, 160, 0)
+    batch = collate(shown, 160, 0, training=True)
     _, looks = logits_and_looks(model, batch)
     model.set_attn_implementation("eager")
     with torch.no_grad():
@@ -69,7 +69,7 @@ def test_looks_are_how_likely_the_document_heads_look_at_the_sources(
     ]
     assert looks is not None
     torch.testing.assert_close(looks, torch.stack(expected).mean(), rtol=1e-4, atol=1e-4)
-    assert logits_and_looks(model, collate(turns, 160, 0))[1] is None
+    assert logits_and_looks(model, collate(shown, 160, 0))[1] is None
 
 
 def test_words_that_a_batch_does_not_hold_do_not_move(
@@ -107,7 +107,7 @@ def test_targets_are_the_reply_tokens_one_ahead(writer: DemonstrationWriter) -> 
 def test_what_a_prompt_foretells_is_a_target_of_training_alone(writer: DemonstrationWriter) -> None:
     turn = writer.answer_turn(SINGLE, np.random.default_rng(0))
     turn = replace(turn, foretold=[3, 5])
-    batch = collate([turn], 64, 0, foretold=True)
+    batch = collate([turn], 64, 0, training=True)
     assert batch.targets_N.tolist() == [turn.prompt[3], turn.prompt[5], *turn.reply]
     assert batch.columns_N[:2].tolist() == [2, 4]
     assert collate([turn], 64, 0).targets_N.tolist() == turn.reply

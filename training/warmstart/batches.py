@@ -44,9 +44,10 @@ class Batch:
 
 
 def collate(
-    demonstrations: Sequence[Demonstration], tokens: int, pad: int, *, foretold: bool = False
+    demonstrations: Sequence[Demonstration], tokens: int, pad: int, *, training: bool = False
 ) -> Batch:
-    """Pad to `tokens`. `foretold`: what the prompts foretell is to be predicted too.
+    """Pad to `tokens`. `training`: what the prompts foretell is to be predicted too, and the
+    document heads are shown the sources; held-out turns have neither.
 
     Raises:
         ValueError: a demonstration is longer.
@@ -55,14 +56,15 @@ def collate(
     rows: list[int] = []
     columns: list[int] = []
     targets: list[int] = []
-    sources = [(row, *one) for row, shown in enumerate(demonstrations) for one in shown.sources]
+    sources: list[tuple[int, int, int]] = []
     for row, shown in enumerate(demonstrations):
         both = shown.prompt + shown.reply
         if len(both) > tokens:
             raise ValueError(f"demonstration of {len(both)} tokens in a bucket of {tokens}")
         ids[row, : len(both)] = torch.tensor(both)
         start = len(shown.prompt)
-        places = [*(shown.foretold if foretold else []), *range(start, len(both))]
+        places = [*(shown.foretold if training else ()), *range(start, len(both))]
+        sources += [(row, said, told) for said, told in (shown.sources if training else ())]
         rows += [row] * len(places)
         columns += [place - 1 for place in places]
         targets += [both[place] for place in places]
@@ -128,7 +130,7 @@ def training_batch(
     bucket = stage.buckets[_pick([bucket.weight for bucket in stage.buckets], rng)]
     count = max(1, recipe.batch_tokens // bucket.tokens)
     shown = [_write(writer, bucket, stage, rng) for _ in range(count)]
-    return collate(shown, bucket.tokens, pad, foretold=True)
+    return collate(shown, bucket.tokens, pad, training=True)
 
 
 def reply_logits(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:

@@ -23,7 +23,7 @@ tasks/fiction (`scenes.fiction`), RULER's cwe and fwe (`scenes.words`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -81,7 +81,7 @@ class Demonstration:
     prompt: Ids
     reply: Ids
     added: int = 0
-    foretold: Ids = field(default_factory=list)
+    foretold: Sequence[int] = ()
     sources: Sequence[tuple[int, int]] = ()
 
 
@@ -129,7 +129,7 @@ class DemonstrationWriter:
             return self._fiction
         return self._words if shape.haystack == "words" else None
 
-    @property
+    @cached_property
     def landmarks(self) -> Landmarks:
         """What the mimetic start knows by id."""
         stories = self.stories
@@ -358,11 +358,10 @@ class DemonstrationWriter:
         return self.user + head + memory + fixed.answer_closes + self.assistant
 
     def _answered(
-        self, shape: TaskShape, prompt: Ids, reply: Ids, boxed: bool, foretold: Ids | None = None
+        self, shape: TaskShape, prompt: Ids, reply: Ids, boxed: bool, foretold: Sequence[int] = ()
     ) -> Demonstration:
         kind: Kind = "gru_answer" if boxed else "answer"
-        told = foretold or []
-        return Demonstration(kind, shape.name, prompt, reply + self.end, foretold=told)
+        return Demonstration(kind, shape.name, prompt, reply + self.end, foretold=foretold)
 
     def _said(self, answer: Ids, boxed: bool) -> Ids:
         """A scene's answer, in the form that is asked for."""

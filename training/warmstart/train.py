@@ -258,9 +258,8 @@ def _train_step(run: _Run, batch: Batch) -> float:
     with _autocast(batch.ids_BT.device, recipe.precision):
         logits, looks = logits_and_looks(run.model, batch)
     loss = nn.functional.cross_entropy(logits.float(), batch.targets_N)
-    weight = run.course.stage_at(run.step).looks
-    guided = loss + weight * looks if weight and looks is not None else loss
-    guided.backward()
+    shown = 0.0 if looks is None else run.course.stage_at(run.step).looks * looks
+    (loss + shown).backward()
     nn.utils.clip_grad_norm_(run.model.parameters(), recipe.clip_norm)
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
