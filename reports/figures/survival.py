@@ -70,8 +70,6 @@ def _by_task(run: RunData, survey: Survey) -> dict[str, dict[Series, Lifetimes]]
 def _curve(ax: Axes, look: Look, lifetimes: Lifetimes) -> None:
     curve = kaplan_meier(lifetimes.lost, lifetimes.kept)
     end = max([*lifetimes.lost, *lifetimes.kept])
-    half = half_life(curve)
-    turns = f"{half} turn{'s' if half != 1 else ''}" if half is not None else f"over {end} turns"
     times = [0, *(point.time for point in curve), end]
     shares = [1.0, *(point.share for point in curve)]
     lows = [1.0, *(point.low for point in curve)]
@@ -84,12 +82,20 @@ def _curve(ax: Axes, look: Look, lifetimes: Lifetimes) -> None:
         color=look.colour,
         linestyle=look.dash,
         linewidth=1.6,
-        label=f"half-life {turns}, {lifetimes.facts:,} facts",
+        label=f"{half_life_text(half_life(curve), end)}, {lifetimes.facts:,} facts",
     )
     ax.fill_between(times, lows, highs, step="post", color=look.colour, alpha=0.15, linewidth=0)
     kept = sorted(lifetimes.kept)
     held = [_share_at(dict(zip(times, shares, strict=True)), time) for time in kept]
     ax.plot(kept, held, "|", color=look.colour, markersize=3.5, markeredgewidth=0.6, clip_on=False)
+
+
+def half_life_text(half: int | None, end: int) -> str:
+    """In words; `end`: the most turns that any fact was followed."""
+    if half is None and not end:  # GRU-Mem may leave at the turn that stores the fact
+        return "no turn followed"
+    turns = end if half is None else half
+    return f"half-life {'over ' if half is None else ''}{turns} turn{'s' if turns != 1 else ''}"
 
 
 def _share_at(steps: Mapping[int, float], time: int) -> float:

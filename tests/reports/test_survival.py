@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import CensoredData, ecdf
 
+from reports.figures.survival import half_life_text
 from reports.statistics.survival import half_life, kaplan_meier
 
 COUNTS = st.dictionaries(st.integers(0, 12), st.integers(0, 5), max_size=6)
@@ -24,6 +25,13 @@ def test_an_example_by_hand() -> None:
     assert curve[1].high == pytest.approx((8 / 15) ** (1 / 4.26875), rel=1e-4)
     assert half_life(curve) is None
     assert half_life(kaplan_meier({1: 1, 3: 2}, {2: 1, 4: 1})) == 3
+
+
+def test_a_half_life_is_said_in_words() -> None:
+    assert half_life_text(3, 40) == "half-life 3 turns"
+    assert half_life_text(1, 40) == "half-life 1 turn"
+    assert half_life_text(None, 200) == "half-life over 200 turns"
+    assert half_life_text(None, 0) == "no turn followed"
 
 
 def test_what_is_censored_as_others_end_was_at_risk_with_them() -> None:
