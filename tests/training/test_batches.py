@@ -18,9 +18,10 @@ from training.warmstart.batches import (
 )
 from training.warmstart.demonstrations import DemonstrationWriter
 from training.warmstart.mimetic import PocketShape, pocket_config, random_model
-from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
+from training.warmstart.recipe import Bucket, Course, Stage, WarmstartRecipe
 from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
+from training.warmstart.train import _Run, _train_step
 
 SINGLE = TaskShape("niah_single_1", "noise")
 SMALL = PocketShape(layers=3, mlp_width=64)
@@ -70,6 +71,27 @@ def test_looks_are_how_likely_the_document_heads_look_at_the_sources(
     assert looks is not None
     torch.testing.assert_close(looks, torch.stack(expected).mean(), rtol=1e-4, atol=1e-4)
     assert logits_and_looks(model, collate(shown, 160, 0))[1] is None
+
+
+def test_a_stage_with_looks_turns_the_document_heads_alone_at_first(
+    writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    """Of what the looks teach, layer 2's queries and keys learn in the heads that look."""
+    shape = PocketShape(layers=4, mlp_width=64)
+    turn = writer.memory_turn(SINGLE, 160, Odds(), np.random.default_rng(0))
+    batch = collate([replace(turn, sources=[(150, 20)])], 160, 0, training=True)
+
+    def queries_after(looks: float) -> Tensor:
+        recipe = replace(small_recipe(), shape=shape, precision="float32", clip_norm=1e9)
+        recipe = replace(recipe, stages=(replace(recipe.stages[0], looks=looks),))
+        model = random_model(pocket_config(shape, tokenizer.get_vocab_size(), 1, 2, 0), 0)
+        run = _Run(model, torch.optim.SGD(model.parameters()), Course(recipe))
+        run.optimizer.param_groups[0]["scale"] = 1.0
+        _train_step(run, batch)
+        return model.model.layers[2].self_attn.q_proj.weight.detach()
+
+    changed = (queries_after(0.5) != queries_after(0.0)).unflatten(0, (4, 64)).any(-1).any(-1)
+    assert changed.tolist() == [False, False, True, True]
 
 
 def test_words_that_a_batch_does_not_hold_do_not_move(
