@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from training.warmstart.recipe import Precision, WarmstartRecipe, load_recipe
 from training.warmstart.train import train_warmstart
 
-RECIPE = Path(__file__).parents[1] / "training" / "warmstart" / "recipes" / "pocket-base.json"
+RECIPE = Path(__file__).parents[1] / "checkpoints" / "pocket2-base" / "recipe.json"
 PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float32")
 
 

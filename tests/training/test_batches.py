@@ -17,7 +17,7 @@ from training.warmstart.batches import (
     write,
 )
 from training.warmstart.demonstrations import DemonstrationWriter
-from training.warmstart.mimetic import PocketShape, pocket_config, random_model
+from training.warmstart.mimetic import POINTER_HEADS, PocketShape, pocket_config, random_model
 from training.warmstart.recipe import Bucket, Course, Stage, WarmstartRecipe
 from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
@@ -56,7 +56,9 @@ def test_looks_are_how_likely_the_document_heads_look_at_the_sources(
     rng = np.random.default_rng(0)
     turns = [writer.memory_turn(SINGLE, 160, Odds(), rng) for _ in range(2)]
     sources = [[(150, 20), (90, 90)], [(40, 3)]]
-    shown = [replace(turn, sources=own) for turn, own in zip(turns, sources, strict=True)]
+    shown = [
+        replace(turn, sources=own, points=()) for turn, own in zip(turns, sources, strict=True)
+    ]
     batch = collate(shown, 160, 0, training=True)
     _, looks = logits_and_looks(model, batch)
     model.set_attn_implementation("eager")
@@ -73,13 +75,38 @@ def test_looks_are_how_likely_the_document_heads_look_at_the_sources(
     assert logits_and_looks(model, collate(shown, 160, 0))[1] is None
 
 
+def test_looks_hold_how_likely_the_pointer_heads_look_where_a_reply_stands_already(
+    writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    shape = PocketShape(layers=5, mlp_width=64)
+    model = random_model(pocket_config(shape, tokenizer.get_vocab_size(), 1, 2, 0), 0)
+    rng = np.random.default_rng(0)
+    turns = [writer.memory_turn(SINGLE, 160, Odds(), rng) for _ in range(3)]
+    turns[1] = replace(turns[1], points=())
+    batch = collate(turns, 160, 0, training=True)
+    _, looks = logits_and_looks(model, batch)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = model(batch.ids_BT, output_attentions=True).attentions[-1]
+    expected = [
+        -torch.log(weights[row, head, before, place])
+        for row, turn in enumerate(turns)
+        for before, place in turn.points
+        for head in POINTER_HEADS
+    ]
+    assert looks is not None
+    assert len(expected) > 10
+    torch.testing.assert_close(looks, torch.stack(expected).mean(), rtol=1e-4, atol=1e-4)
+    assert logits_and_looks(model, collate(turns, 160, 0))[1] is None
+
+
 def test_a_stage_with_looks_turns_the_document_heads_alone_at_first(
     writer: DemonstrationWriter, tokenizer: Tokenizer
 ) -> None:
     """Of what the looks teach, layer 2's queries and keys learn in the heads that look."""
     shape = PocketShape(layers=4, mlp_width=64)
     turn = writer.memory_turn(SINGLE, 160, Odds(), np.random.default_rng(0))
-    batch = collate([replace(turn, sources=[(150, 20)])], 160, 0, training=True)
+    batch = collate([replace(turn, sources=[(150, 20)], points=())], 160, 0, training=True)
 
     def queries_after(looks: float) -> Tensor:
         recipe = replace(small_recipe(), shape=shape, precision="float32", clip_norm=1e9)

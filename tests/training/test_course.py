@@ -130,10 +130,20 @@ def test_a_control_goes_on_from_a_checkpoint_of_its_own_shape(tmp_path: Path) ->
         replace(still, model=None)
 
 
-@pytest.mark.parametrize("name", ["pocket-base", "pocket-control", "pocket-long"])
-def test_recipes_plant_nothing_and_draw_every_stage(name: str, tmp_path: Path) -> None:
-    folder = Path(recipe_module.__file__).parent / "recipes"
-    recipe = load_recipe(folder / f"{name}.json", model="base" if "control" in name else None)
+RECIPES = Path(recipe_module.__file__).parent / "recipes"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        Path(__file__).parents[2] / "checkpoints" / "pocket2-base" / "recipe.json",
+        RECIPES / "pocket2-control.json",
+        RECIPES / "pocket2-long.json",
+    ],
+    ids=lambda file: f"{file.parent.name}/{file.stem}",
+)
+def test_recipes_plant_nothing_and_draw_every_stage(file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(file, model="base" if "control" in file.stem else None)
     assert {stage.slips for stage in recipe.stages} == {0.0}
     assert {task.base for task in recipe.stages[-1].tasks} >= {
         "niah_multikey_2",

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from training.warmstart.batches import Batch, training_batch
 from training.warmstart.demonstrations import DemonstrationWriter
-from training.warmstart.recipe import Course, load_recipe
+from training.warmstart.pocket_tokenizer import build_pocket_tokenizer
+from training.warmstart.recipe import Course, WarmstartRecipe, load_recipe
 from training.warmstart.train import held_out_batches
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
@@ -18,40 +19,47 @@ STEPS_PINNED = 24
 TRAINING = {
     "pocket-base": "bb282404e2034074",
     "pocket-long": "4eaea9e3e619471b",
+    "pocket2-base": "c5b7050a8ac9ae88",
 }
 HELD_OUT = {
     "pocket-base": "87180ca222cf3e25",
     "pocket-long": "05d15f9ea00390ca",
+    "pocket2-base": "b74c74ee16df8094",
 }
 
 
-def digest(batches: list[Batch]) -> str:
+def writer_of(recipe: WarmstartRecipe) -> DemonstrationWriter:
+    return DemonstrationWriter(build_pocket_tokenizer(recipe.vocabulary), recipe.form)
+
+
+def digest(batches: list[Batch], *, looks: bool = False) -> str:
+    """`looks`: of what attention is shown, too."""
     found = hashlib.sha256()
     for batch in batches:
         for tensor in (batch.ids_BT, batch.rows_N, batch.columns_N, batch.targets_N):
             assert isinstance(tensor, Tensor)
             found.update(tensor.numpy().tobytes())
+        if batch.points_3P.numel() and looks:
+            found.update(batch.points_3P.numpy().tobytes())
+            found.update(batch.sources_3M.numpy().tobytes())
     return found.hexdigest()[:16]
 
 
 @pytest.mark.parametrize("name", TRAINING)
-def test_training_batches_are_those_of_the_committed_runs(
-    name: str, writer: DemonstrationWriter
-) -> None:
+def test_training_batches_are_those_of_the_committed_runs(name: str) -> None:
     recipe = load_recipe(CHECKPOINTS / name / "recipe.json")
+    writer, looks = writer_of(recipe), any(stage.looks for stage in recipe.stages)
     course = Course(recipe)
     batches = [
         training_batch(writer, recipe, course.stage_at(step), step, pad=0)
         for step in range(0, recipe.most_steps, recipe.most_steps // STEPS_PINNED)
     ]
     assert sum(len(batch.ids_BT) for batch in batches) > 200
-    assert digest(batches) == TRAINING[name]
+    assert digest(batches, looks=looks) == TRAINING[name]
 
 
 @pytest.mark.parametrize("name", HELD_OUT)
-def test_held_out_turns_are_those_of_the_committed_curves(
-    name: str, writer: DemonstrationWriter
-) -> None:
+def test_held_out_turns_are_those_of_the_committed_curves(name: str) -> None:
     recipe = load_recipe(CHECKPOINTS / name / "recipe.json")
-    held_out = held_out_batches(writer, recipe, pad=0)
+    held_out = held_out_batches(writer_of(recipe), recipe, pad=0)
     assert digest([*held_out.values()]) == HELD_OUT[name]

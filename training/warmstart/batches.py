@@ -17,7 +17,7 @@ from transformers import Qwen2ForCausalLM
 
 from core.errors import UsageError
 from training.warmstart.demonstrations import Demonstration, DemonstrationWriter, Kind
-from training.warmstart.mimetic import DOCUMENT_HEADS, DOCUMENT_LAYER
+from training.warmstart.mimetic import DOCUMENT_HEADS, DOCUMENT_LAYER, POINTER_HEADS
 from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
 from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
@@ -34,6 +34,7 @@ class Batch:
     ids_BT: int64. rows_N, columns_N: position of each token that is to be predicted *from*;
     targets_N: the token that should follow. N: reply tokens in the batch, and foretold ones.
     sources_3M: rows, places where a name or value is said next, and where the section has it.
+    points_3P: the same of all that a reply repeats (training.warmstart.points).
     """
 
     ids_BT: Tensor  # noqa: N815
@@ -41,13 +42,14 @@ class Batch:
     columns_N: Tensor  # noqa: N815
     targets_N: Tensor  # noqa: N815
     sources_3M: Tensor  # noqa: N815
+    points_3P: Tensor  # noqa: N815
 
 
 def collate(
     demonstrations: Sequence[Demonstration], tokens: int, pad: int, *, training: bool = False
 ) -> Batch:
     """Pad to `tokens`. `training`: what the prompts foretell is to be predicted too, and the
-    document heads are shown the sources; held-out turns have neither.
+    document and pointer heads are shown where to look; held-out turns have neither.
 
     Raises:
         ValueError: a demonstration is longer.
@@ -57,6 +59,7 @@ def collate(
     columns: list[int] = []
     targets: list[int] = []
     sources: list[tuple[int, int, int]] = []
+    points: list[tuple[int, int, int]] = []
     for row, shown in enumerate(demonstrations):
         both = shown.prompt + shown.reply
         if len(both) > tokens:
@@ -64,7 +67,9 @@ def collate(
         ids[row, : len(both)] = torch.tensor(both)
         start = len(shown.prompt)
         places = [*(shown.foretold if training else ()), *range(start, len(both))]
-        sources += [(row, said, told) for said, told in (shown.sources if training else ())]
+        if training:
+            sources += [(row, said, told) for said, told in shown.sources]
+            points += [(row, said, place) for said, place in shown.points]
         rows += [row] * len(places)
         columns += [place - 1 for place in places]
         targets += [both[place] for place in places]
@@ -74,6 +79,7 @@ def collate(
         torch.tensor(columns),
         torch.tensor(targets),
         torch.tensor(sources, dtype=torch.int64).reshape(-1, 3).T,
+        torch.tensor(points, dtype=torch.int64).reshape(-1, 3).T,
     )
 
 
@@ -139,8 +145,9 @@ def reply_logits(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:
 
 
 def logits_and_looks(model: Qwen2ForCausalLM, batch: Batch) -> tuple[Tensor, Tensor | None]:
-    """Logits of the reply tokens alone, [N, vocabulary]; and how far the document heads are from
-    looking at what is said next, in nats (`_looks`; None where there are none).
+    """Logits of the reply tokens alone, [N, vocabulary]; and how far the document heads and the
+    pointer heads, together, are from looking at what is said next, in nats (`_looks`; None where
+    nothing is shown).
 
     The last layer's queries and MLP, and the output matrix, are computed at the positions
     that are predicted from and nowhere else: a fifth of the work is saved, the result is the
@@ -151,44 +158,54 @@ def logits_and_looks(model: Qwen2ForCausalLM, batch: Batch) -> tuple[Tensor, Ten
     hidden_BTD = body.embed_tokens(batch.ids_BT)
     positions_1T = torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device)[None]
     turns = body.rotary_emb(hidden_BTD, positions_1T)
-    looks: Tensor | None = None
+    looks: list[Tensor] = []
     for index, layer in enumerate(body.layers[:-1]):
         if index == DOCUMENT_LAYER and batch.sources_3M.numel():
-            looks = _looks(layer, hidden_BTD, turns, batch.sources_3M)
+            looks.append(_looks(layer, DOCUMENT_HEADS, hidden_BTD, turns, batch.sources_3M))
         hidden_BTD = layer(
             hidden_BTD, attention_mask=None, position_ids=positions_1T, position_embeddings=turns
         )
+    if batch.points_3P.numel():
+        last = body.layers[-1]
+        looks.append(_looks(last, POINTER_HEADS, hidden_BTD, turns, batch.points_3P))
     places_BR, index_N = places_of_replies(batch.rows_N, batch.columns_N, len(batch.ids_BT))
     last_BRD = layer_at(body.layers[-1], hidden_BTD, turns, places_BR)
     weight_VD = _learning_at(model.lm_head.weight, batch.targets_N)
     logits_NV = nn.functional.linear(body.norm(last_BRD[batch.rows_N, index_N]), weight_VD)
-    return logits_NV, looks
+    return logits_NV, torch.stack(looks).sum() if looks else None
 
 
 def _looks(
-    layer: nn.Module, hidden_BTD: Tensor, turns: tuple[Tensor, Tensor], sources_3M: Tensor
+    layer: nn.Module,
+    heads: range,
+    hidden_BTD: Tensor,
+    turns: tuple[Tensor, Tensor],
+    sources_3M: Tensor,
 ) -> Tensor:
-    """Cross-entropy of the document heads' attention, where a name or a value is said next, with
-    the place where the section has it."""
+    """Cross-entropy of some heads' attention, at each source's place where something is said next,
+    with the place where it stands."""
     attention = layer.self_attn
     size: int = attention.head_dim
-    mine = slice(DOCUMENT_HEADS.start * size, DOCUMENT_HEADS.stop * size)
+    mine = slice(heads.start * size, heads.stop * size)
     rows_M, froms_M, tos_M = sources_3M
+    places_BR, index_M = places_of_replies(rows_M, froms_M, len(hidden_BTD))
     normed_BTD = layer.input_layernorm(hidden_BTD)
 
-    def heads(linear: nn.Module, states: Tensor) -> Tensor:
+    def turned(linear: nn.Module, states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         own = nn.functional.linear(states, linear.weight[mine], linear.bias[mine])
-        return own.unflatten(-1, (-1, size))
+        return _rotate(own.unflatten(-1, (-1, size)), cos, sin).transpose(1, 2)
 
     cos_TE, sin_TE = turns[0][0], turns[1][0]
-    queries = heads(attention.q_proj, normed_BTD[rows_M, froms_M])
-    queries = _rotate(queries, cos_TE[froms_M, None], sin_TE[froms_M, None])
-    keys = _rotate(heads(attention.k_proj, normed_BTD), cos_TE[:, None], sin_TE[:, None])
-    logits = torch.einsum("mhe,mthe->mht", queries.float(), keys[rows_M].float()) * size**-0.5
-    places_T = torch.arange(logits.shape[-1], device=logits.device)
-    logits = logits.masked_fill((places_T > froms_M[:, None])[:, None], -torch.inf)
-    index = tos_M[:, None, None].expand(-1, logits.shape[1], 1)
-    return -logits.log_softmax(-1).gather(-1, index).mean()
+    row_B1 = torch.arange(len(places_BR), device=places_BR.device)[:, None]
+    there = cos_TE[places_BR][:, :, None], sin_TE[places_BR][:, :, None]
+    queries = turned(attention.q_proj, normed_BTD[row_B1, places_BR], *there)
+    keys = turned(attention.k_proj, normed_BTD, cos_TE[:, None], sin_TE[:, None])
+    logits_BHRT = (queries @ keys.transpose(2, 3)).float() * size**-0.5
+    logits_MHT = logits_BHRT[rows_M, :, index_M]
+    places_T = torch.arange(logits_MHT.shape[-1], device=logits_MHT.device)
+    logits_MHT = logits_MHT.masked_fill((places_T > froms_M[:, None])[:, None], -torch.inf)
+    index = tos_M[:, None, None].expand(-1, logits_MHT.shape[1], 1)
+    return -logits_MHT.log_softmax(-1).gather(-1, index).mean()
 
 
 def _learning_at(weight_VD: Tensor, targets_N: Tensor) -> Tensor:

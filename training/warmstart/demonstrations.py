@@ -33,6 +33,15 @@ from tokenizers import Tokenizer
 from agents.gru_mem import AnswerLayout
 from tasks.questions.documents import heading
 from training.warmstart.mimetic import Landmarks
+from training.warmstart.points import (
+    Part,
+    Point,
+    Read,
+    first_point,
+    points_of,
+    read_in_row,
+    read_whole,
+)
 from training.warmstart.prompts import FOUND, UNKNOWN
 from training.warmstart.scenes.fiction import ENTRY_ENDS, FictionScenes
 from training.warmstart.scenes.scene import MemoryScene, Odds, Room, Scenes
@@ -73,7 +82,8 @@ class Demonstration:
 
     `added`: entries that a memory turn adds; a keep turn has none. `foretold`: places of the prompt
     whose tokens follow from what stands before them. `sources`: where a name or a value is said
-    next, and where the section has it.
+    next, and where the section has it. `points`: of the reply's tokens, see
+    `training.warmstart.points`.
     """
 
     kind: Kind
@@ -83,6 +93,7 @@ class Demonstration:
     added: int = 0
     foretold: Sequence[int] = ()
     sources: Sequence[tuple[int, int]] = ()
+    points: Sequence[Point] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +173,8 @@ class DemonstrationWriter:
         if gates:
             spare -= GATE_TOKENS + (entry_tokens + THOUGHT_TOKENS if self.form.thoughts else 0)
         tokens = min(self.form.chunk_tokens, spare - int(rng.integers(0, CHUNK_SHORTER)))
-        section, inside = self.section(story, new, tokens, odds.near, rng)
+        section, places = self.section(story, new, tokens, odds.near, rng)
+        inside = [*places]
         if rng.random() < NO_LAST_NEWLINE:
             section = self.stories.without_newline(section)
         slipped = bool(odds.slips and old and not inside and rng.random() < odds.slips)
@@ -174,7 +186,11 @@ class DemonstrationWriter:
             reply = self._gated(reply, added, complete and not slipped, slipped=slipped)
         kind: Kind = "gru_memory" if gates else "memory"
         prompt = head + section + tail
-        return Demonstration(kind, shape.name, prompt, reply + self.end, len(inside))
+        points: Sequence[Point] = ()
+        if not slipped:
+            read = [read_whole(story.facts[i].entry, len(head) + at) for i, at in places.items()]
+            points = self._points(prompt, reply, old, read, gates=gates)
+        return Demonstration(kind, shape.name, prompt, reply + self.end, len(inside), points=points)
 
     def answer_turn(
         self, shape: TaskShape, rng: np.random.Generator, *, boxed: bool = False
@@ -187,7 +203,8 @@ class DemonstrationWriter:
             prompt = self._answer_prompt(scene.question, scene.entries, boxed)
             foretold = self._foretold(shape, scene.question, scene.entries, prompt)
             said = self._said(scene.answer, boxed)
-            return self._answered(shape, prompt, said, boxed, foretold)
+            points = self._repeated(prompt, scene.answer)
+            return self._answered(shape, prompt, said, boxed, foretold, points)
         story = self.stories.tell(shape, rng)
         total = len(story.facts)
         count = total if rng.random() < FULL_MEMORY else int(rng.integers(0, total + 1))
@@ -196,7 +213,8 @@ class DemonstrationWriter:
         reply = self.answer_text(entries)
         if boxed:
             reply = self.fixed.boxed + (_joined(entries) or self.unknown) + self.box_closes
-        return self._answered(shape, prompt, reply, boxed)
+        points = self._repeated(prompt, _joined(entries))
+        return self._answered(shape, prompt, reply, boxed, points=points)
 
     def full_context(
         self, shape: TaskShape, budget: int, near: float, rng: np.random.Generator
@@ -218,9 +236,12 @@ class DemonstrationWriter:
         reply = self.answer_text([story.facts[i].entry for i in order]) + self.end
         tail = fixed.context_closes + story.question + form
         tokens = budget - len(reply) - len(head) - len(tail)
-        text, _ = self.section(story, present, tokens, near, rng, whole=True)
+        text, places = self.section(story, present, tokens, near, rng, whole=True)
         prompt = head + self.stories.without_newline(text) + tail
-        return Demonstration("full_context", shape.name, prompt, reply)
+        read = [read_whole(story.facts[i].entry, len(head) + places[i]) for i in order]
+        at, nothing = len(prompt) + len(fixed.answer_is), self._nothing(prompt)
+        points = [*points_of(read, at, nothing)]
+        return Demonstration("full_context", shape.name, prompt, reply, points=points)
 
     def section(
         self,
@@ -230,10 +251,10 @@ class DemonstrationWriter:
         near: float,
         rng: np.random.Generator,
         whole: bool = False,
-    ) -> tuple[Ids, list[int]]:
-        """`tokens` consecutive ids of a context that holds the facts `new`, and which of
-        them stand there whole. `whole`: begins and ends with whole lines, as a context, of at
-        most `tokens` ids."""
+    ) -> tuple[Ids, dict[int, int]]:
+        """`tokens` consecutive ids of a context that holds the facts `new`, and those of them that
+        stand there whole, in order, with the places where their entries begin. `whole`: begins and
+        ends with whole lines, as a context, of at most `tokens` ids."""
         lines = self._lines(story, new, tokens, near, rng, whole)
         ids: Ids = []
         spans: list[tuple[int, int, int]] = []
@@ -244,13 +265,13 @@ class DemonstrationWriter:
             ids += line
         ids[0] = self.stories.unspaced.get(ids[0], ids[0])
         if whole:
-            return ids, [index for _, _, index in spans]
+            return ids, {index: first for first, _, index in spans}
         start = 0
         if rng.random() >= WHOLE_FIRST_LINE:
             start = int(rng.integers(0, min(LINE_TOKENS, len(ids) - tokens) + 1))
         end = start + tokens
-        inside = [index for first, last, index in spans if first >= start and last <= end]
-        return ids[start:end], inside
+        inside = [span for span in spans if span[0] >= start and span[1] <= end]
+        return ids[start:end], {index: first - start for first, _, index in inside}
 
     def _lines(
         self,
@@ -311,8 +332,64 @@ class DemonstrationWriter:
         prompt = head + list(scene.section) + tail
         foretold = self._foretold(shape, scene.question, scene.old, head)
         sources = self._sources(scene, len(head), len(prompt), reply)
+        read = self._read(scene, len(head))
+        points = self._points(prompt, reply, scene.old, read, gates=gates)
         reply = reply + self.end
-        return Demonstration(kind, shape.name, prompt, reply, len(scene.added), foretold, sources)
+        return Demonstration(
+            kind, shape.name, prompt, reply, len(scene.added), foretold, sources, points
+        )
+
+    def _read(self, scene: MemoryScene, head: int) -> list[Read]:
+        """The added entries of a scene and where the section, which begins at `head`, has their
+        names and values; no place where the scene does not tell them."""
+        sources = scene.sources or [(None, None)] * len(scene.added)
+        found = []
+        for entry, (title, value) in zip(scene.added, sources, strict=True):
+            if title is None and value is None:
+                found.append(Read(entry, ()))
+                continue
+            comma = entry.index(self.stories.comma[0])
+            parts = []
+            if title is not None:
+                parts.append(Part(0, comma, head + title))
+            if value is not None:
+                parts.append(Part(comma + 2, len(entry) - comma - 3, head + value))
+            found.append(Read(entry, tuple(parts)))
+        return found
+
+    def _nothing(self, prompt: Ids) -> int:
+        """Where the prompt's message ends."""
+        return len(prompt) - len(self.assistant)
+
+    def _points(
+        self, prompt: Ids, reply: Ids, old: Sequence[Ids], added: Sequence[Read], *, gates: bool
+    ) -> list[Point]:
+        """Of a memory turn's reply. The entries of a thought are repeated from the thought."""
+        nothing, kept = self._nothing(prompt), list[Read]()
+        if old:
+            memory = self.memory_text(old)
+            kept = read_in_row(old, _find(prompt, memory) + len(self.found))
+        if not gates:
+            first = first_point([*kept, *added], len(prompt) - 1, nothing)
+            said = points_of([*kept, *added], len(prompt) + len(self.found), nothing)
+            return [first, *(said if kept or added else ())]
+        found = [first_point(added, len(prompt) - 1, nothing)]
+        if self.form.thoughts and added:
+            at = len(prompt) + len(self.fixed.think_opens) + len(self.found)
+            found += points_of(added, at, nothing)
+            added = read_in_row([read.entry for read in added], at)
+        if kept or added:
+            opens = reply.index(self.fixed.update_opens[0]) + len(self.fixed.update_opens)
+            at = len(prompt) + opens + len(self.found)
+            found += points_of([*kept, *added], at, nothing)
+        return found
+
+    def _repeated(self, prompt: Ids, answer: Ids) -> list[Point]:
+        """Of an answer, behind a token that opens it, that the memory says word for word."""
+        if not answer:
+            return [(len(prompt), self._nothing(prompt))]
+        place = _find_last(prompt, answer)
+        return [(len(prompt) + i, place + i) for i in range(len(answer))] if place >= 0 else []
 
     def _sources(
         self, scene: MemoryScene, head: int, prompt: int, reply: Ids
@@ -358,10 +435,17 @@ class DemonstrationWriter:
         return self.user + head + memory + fixed.answer_closes + self.assistant
 
     def _answered(
-        self, shape: TaskShape, prompt: Ids, reply: Ids, boxed: bool, foretold: Sequence[int] = ()
+        self,
+        shape: TaskShape,
+        prompt: Ids,
+        reply: Ids,
+        boxed: bool,
+        foretold: Sequence[int] = (),
+        points: Sequence[Point] = (),
     ) -> Demonstration:
         kind: Kind = "gru_answer" if boxed else "answer"
-        return Demonstration(kind, shape.name, prompt, reply + self.end, foretold=foretold)
+        reply = reply + self.end
+        return Demonstration(kind, shape.name, prompt, reply, foretold=foretold, points=points)
 
     def _said(self, answer: Ids, boxed: bool) -> Ids:
         """A scene's answer, in the form that is asked for."""
@@ -414,6 +498,12 @@ def _twins(tokenizer: Tokenizer) -> Iterator[tuple[int, int]]:
 def _find(ids: Ids, part: Ids) -> int:
     """Where a part begins first; -1 if nowhere."""
     places = range(len(ids) - len(part) + 1)
+    return next((at for at in places if ids[at : at + len(part)] == part), -1)
+
+
+def _find_last(ids: Ids, part: Ids) -> int:
+    """Where a part begins last; -1 if nowhere."""
+    places = range(len(ids) - len(part), -1, -1)
     return next((at for at in places if ids[at : at + len(part)] == part), -1)
 
 

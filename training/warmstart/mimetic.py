@@ -17,6 +17,9 @@ arXiv:2209.11895), and training only refines it. Nothing about it needs other th
 - layer 1, head 3 looks at the title of the document that a token stands in, or the name that an
   entry begins with, and writes its first tokens beside the last slot; two heads of layer 2 look
   where it is the same: which of the tokens there are asked for, they have to learn;
+- the last layer, heads 0 and 1 copy what they look at; they are written as layer 1's, but what the
+  layers between add drowns that: training shows them where each token of a reply stands already
+  (`training.warmstart.points`);
 - all other heads and the MLPs start random and small.
 
 Measured on 2 cores: before any training an earlier form of this start got 60 to 80% of the
@@ -85,6 +88,8 @@ TITLE_LOGIT, NEAR_LOGIT = 60.0, 6.0
 """Of a title's first tokens, and the most for each of NEAR_PAIRS. The first outweighs all of these
 together, so that no token near by is taken for a title."""
 DOCUMENT_LAYER, DOCUMENT_HEADS = 2, range(2, 4)
+POINTER_HEADS = range(2)
+"""Of the last layer: they learn where each token of a reply stands already."""
 TITLE_GAIN = 6.0
 """Of the title's code, in the size of what else stands in its slots."""
 NAME_LOGIT, FAR_LOGIT = 24.0, 6.0
@@ -140,7 +145,7 @@ def mimetic_model(config: Qwen2Config, seed: int, landmarks: Landmarks) -> Qwen2
             embeddings[token, :half] = 0.5 * keep + EMBED_STD * 10.0 * direction
         _only_of(embeddings[:, :half], project[TITLE_ROW], landmarks.titles)
         _offset_heads(model, project)
-        _matching_heads(model, project, random)
+        _matching_heads(model, 1, range(2), project, random)
         _asked_head(model, start, asked, found)
         lead = project @ embeddings[landmarks.lead, :half] / EMBED_STD
         _reader_head(model, 0, (start, asked, found), somewhere, None)
@@ -148,6 +153,8 @@ def mimetic_model(config: Qwen2Config, seed: int, landmarks: Landmarks) -> Qwen2
         turned = _orthonormal(half // 4, half // 4, random) @ project
         _title_head(model, project, start, torch.cat((other, turned)))
         _document_heads(model, random)
+        if config.num_hidden_layers > DOCUMENT_LAYER + 1:
+            _matching_heads(model, -1, POINTER_HEADS, project, random)
     return model
 
 
@@ -241,9 +248,15 @@ def _angles(theta: float, size: int) -> Tensor:
     return theta ** (-torch.arange(0, size, 2).float() / size)
 
 
-def _matching_heads(model: Qwen2ForCausalLM, project_ED: Tensor, random: torch.Generator) -> None:
-    """Layer 1, heads 0 and 1: induction over three tokens and what stands around them."""
-    attention = model.model.layers[1].self_attn
+def _matching_heads(
+    model: Qwen2ForCausalLM,
+    layer: int,
+    heads: range,
+    project_ED: Tensor,
+    random: torch.Generator,
+) -> None:
+    """Induction over three tokens and what stands around them."""
+    attention = model.model.layers[layer].self_attn
     width, size = model.config.hidden_size, attention.head_dim
     half, eighth = width // 2, width // 8
     token = torch.zeros(eighth, width)
@@ -260,7 +273,7 @@ def _matching_heads(model: Qwen2ForCausalLM, project_ED: Tensor, random: torch.G
         (slot[1], slot[2], 6, 4.0),
         (slot[3], slot[3], 8, 4.0),
     )
-    for head in (0, 1):
+    for head in heads:
         mine = slice(head * size, (head + 1) * size)
         q, k = torch.zeros(size, width), torch.zeros(size, width)
         at = 0
@@ -269,7 +282,8 @@ def _matching_heads(model: Qwen2ForCausalLM, project_ED: Tensor, random: torch.G
             q[slow[at : at + rows]], k[slow[at : at + rows]] = match @ asks, match @ holds
             at += rows
         attention.q_proj.weight[mine], attention.k_proj.weight[mine] = q, k
-        _copy(attention, mine, basis[head * size : (head + 1) * size])
+        at = (head - heads.start) * size
+        _copy(attention, mine, basis[at : at + size])
 
 
 def _copy(attention: nn.Module, mine: slice, values_EH: Tensor) -> None:

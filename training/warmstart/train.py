@@ -299,6 +299,7 @@ def _to(batch: Batch, where: torch.device) -> Batch:
         batch.columns_N.to(where),
         batch.targets_N.to(where),
         batch.sources_3M.to(where),
+        batch.points_3P.to(where),
     )
 
 
