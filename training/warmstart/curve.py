@@ -33,7 +33,8 @@ def draw_curve(folder: Path) -> Path:
             panel.plot(steps, values, label=task)
         panel.set(title=f"{kind}: exact match, held out", ylim=(-0.03, 1.03))
     key = next(panels)
-    key.axis("off")
+    for empty in (key, *panels):
+        empty.axis("off")
     handles, labels = panel.get_legend_handles_labels()
     key.legend(handles, labels, loc="center", frameon=False)
     figure.supxlabel("optimizer steps")
