@@ -331,8 +331,8 @@ class DemonstrationWriter:
         kind: Kind = "gru_memory" if gates else "memory"
         prompt = head + list(scene.section) + tail
         foretold = self._foretold(shape, scene.question, scene.old, head)
-        sources = self._sources(scene, len(head), len(prompt), reply)
         read = self._read(scene, len(head))
+        sources = self._sources(read, len(prompt), reply)
         points = self._points(prompt, reply, scene.old, read, gates=gates)
         reply = reply + self.end
         return Demonstration(
@@ -391,19 +391,14 @@ class DemonstrationWriter:
         place = _find_last(prompt, answer)
         return [(len(prompt) + i, place + i) for i in range(len(answer))] if place >= 0 else []
 
-    def _sources(
-        self, scene: MemoryScene, head: int, prompt: int, reply: Ids
-    ) -> list[tuple[int, int]]:
+    def _sources(self, added: Sequence[Read], prompt: int, reply: Ids) -> list[Point]:
         """What stands before the names and the values of the added entries where they are said
-        first, and their places in the section, which begins at `head`."""
-        at = prompt + (_find(reply, _joined(scene.added)) if scene.added else 0)
+        first, and their places in the section."""
+        at = prompt + (_find(reply, _joined([read.entry for read in added])) if added else 0)
         found = []
-        for entry, (title, value) in zip(scene.added, scene.sources, strict=False):
-            if title is not None:
-                found.append((at - 1, head + title))
-            if value is not None:
-                found.append((at + entry.index(self.stories.comma[0]) + 1, head + value))
-            at += len(entry)
+        for read in added:
+            found += [(at + part.first - 1, part.place) for part in read.parts]
+            at += len(read.entry)
         return found
 
     def _foretold(

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-Ids = list[int]
+from training.warmstart.stories import Ids
+
 Point = tuple[int, int]
 
 
