@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,13 +45,16 @@ class ScoreRequest:
 @dataclass(frozen=True, slots=True)
 class TaskScore:
     """The outcome. `score`: mean strict primary metric; `whole`: samples with every gold found;
-    `low`, `high`: 95% Wilson interval of the share of whole ones; `turns`: of one sample."""
+    `low`, `high`: 95% Wilson interval of the share of whole ones; `turns`: of one sample. `nats`:
+    of a reply token, on the average; as it was drawn, so that drawn from the whole distribution it
+    is the entropy, by which two models can be given temperatures to compare them at."""
 
     task: str
     method: str
     length: int
     samples: int
     turns: int
+    nats: float
     score: float
     whole: int
     low: float
@@ -101,12 +105,19 @@ def _task_score(
         length=asked.length,
         samples=len(shares),
         turns=max(len(end.turns) for end in ends),
+        nats=round(_nats(ends), 5),
         score=round(sum(shares) / len(shares), 4),
         whole=whole,
         low=round(low, 4),
         high=round(high, 4),
         failures=sum(end.failure is not None for end in ends),
     )
+
+
+def _nats(ends: Sequence[Trajectory]) -> float:
+    """The mean of a reply token's negative log-probability; 0 without any."""
+    logprobs = [one for end in ends for turn in end.turns for one in turn.logprobs or ()]
+    return -math.fsum(logprobs) / max(len(logprobs), 1)
 
 
 async def _shares(

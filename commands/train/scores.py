@@ -90,6 +90,6 @@ def scores(arguments: argparse.Namespace) -> int:
 def _tell(one: TaskScore) -> None:
     print(
         f"{one.method:12}  {one.task:24}  {one.length:>9,}  strict {100 * one.score:5.1f}"
-        f"  all golds {one.whole}/{one.samples}  turns {one.turns}",
+        f"  all golds {one.whole}/{one.samples}  turns {one.turns}  nats a token {one.nats:.4f}",
         flush=True,
     )

@@ -1,10 +1,12 @@
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 import run
 from agents.memagent import MemAgent, MemAgentSettings
+from core.types import Sampling
 from tests.tiny_model import write_tiny_model
 from tests.training.rl.tiny import write_tiny_checkpoint
 from training.scores import ScoreRequest, TaskScore, measure, scores_json
@@ -26,6 +28,21 @@ def test_a_checkpoint_is_measured_through_task_and_method(tmp_path: Path) -> Non
     assert found.low == 0 < found.high
     told = json.loads(scores_json([found], {"seed": 0}))
     assert told["cells"][0]["task"] == "niah_single_1"
+
+
+def test_what_is_drawn_colder_has_less_entropy(tmp_path: Path) -> None:
+    folder = write_tiny_checkpoint(tmp_path / "model")
+    nats = []
+    for temperature in (0.1, 0.5, 1.0):
+        (found,) = measure(
+            folder,
+            {"memagent": lambda tokenizer: MemAgent(tokenizer, MemAgentSettings(200, 32))},
+            [ScoreRequest("niah_single_1", "memagent", 600, 3)],
+            seed=0,
+            sampling=Sampling(temperature=temperature, top_p=1.0),
+        )
+        nats.append(found.nats)
+    assert 0 < nats[0] < nats[1] < nats[2] < math.log(20_000)
 
 
 def test_the_command_writes_scores_of_the_methods_asked_for(
