@@ -65,10 +65,14 @@ class Says:
 
 
 def state(
-    number: int = 0, *, erred: bool = False, last: bool = False, undecided: float = 0.5
+    number: int = 0,
+    *,
+    erred: bool = False,
+    facts: Sequence[str] = (OLD, NEW),
+    undecided: float = 0.5,
 ) -> State:
     prompt = (1, 2, number)
-    return State(sample(), prompt, FIRST, 0, DUE, True, last, erred, undecided)
+    return State(sample(), prompt, FIRST, 0, DUE, frozenset(facts), erred, undecided)
 
 
 def played_states(states: Sequence[State], engine: Says, recipe: RlRecipe) -> list[Group]:
@@ -110,16 +114,16 @@ def test_gates_are_rewarded_beside_the_notes() -> None:
         says("no", BOTH, "continue"),  # the old memory stays
         "no format at all",  # and here
     ]
-    (group,) = played_states([state(last=True)], Says(replies), recipe)
+    (group,) = played_states([state()], Says(replies), recipe)
     assert group.parts["notes"] == (1.0, 1.0, 0.5, 0.5)
-    assert group.parts["exit"] == (0.0, EXIT_LATE, EXIT_LATE, EXIT_LATE)
+    assert group.parts["exit"] == (0.0, EXIT_LATE, 0.0, 0.0)
     assert group.parts["format"] == (1.0, 1.0, 1.0, 0.0)
     assert group.updates == ((1.0,), (1.0,), (-1.0,), (-1.0,))
-    rewards = np.array([2.0, 1.5, 1.0, 0.0])
+    rewards = np.array([2.0, 2.0 + EXIT_LATE, 1.5, 0.5])
     gates = np.array([1.0, 1.0, -1.0, -1.0])
     expected = 0.9 * (rewards - rewards.mean()) + 0.1 * gates
     assert [one.advantages[0] for one in group.conversations] == pytest.approx(expected.tolist())
-    (early,) = played_states([state()], Says(replies), recipe)
+    (early,) = played_states([state(facts=(OLD, NEW, "more is: 1"))], Says(replies), recipe)
     assert early.parts["exit"] == (EXIT_EARLY, 0.0, 0.0, 0.0)
 
 

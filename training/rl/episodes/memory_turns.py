@@ -13,7 +13,8 @@ Most turns of an exact policy are said alike however often they are asked. Where
 another, the replies differ, and the one reply that the rollout holds tells that already.
 
 For GRU-Mem a reply's reward has its format and exit parts as well, and the update gate's reward is
-weighed by alpha, as in whole rollouts.
+weighed by alpha, as in whole rollouts. There the gates are judged by the chunks that hold evidence;
+here by the memory, since a turn cannot know of a fact that an earlier one lost.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from training.rl.episodes.notes import Due, Written, entries_of, notebook_of, wr
 from training.rl.episodes.play import Ids, turn_of
 from training.rl.judge import Group, conversation
 from training.rl.recipe import Episodes, RlRecipe
-from training.rl.rewards import EXIT_EARLY, EXIT_LATE, evidence_chunks, in_format
+from training.rl.rewards import EXIT_EARLY, EXIT_LATE, in_format
 
 UNDECIDED = 0.5
 """Of a turn without log-probabilities."""
@@ -47,17 +48,16 @@ SURE = 0.002
 @dataclass(frozen=True, slots=True)
 class State:
     """Where an episode starts: a memory turn's prompt, and what it is to be judged by. `memory`
-    and `chunk`: what the prompt holds. `holds`, `last`: whether the chunk has evidence, and whether
-    none comes after it. `erred`: whether the turn that it is from did; `undecided`: how near a
-    token of it was to being another, 0 to 0.5."""
+    and `chunk`: what the prompt holds. `facts`: all that a complete memory holds. `erred`: whether
+    the turn that it is from did; `undecided`: how near a token of it was to being another, 0 to
+    0.5."""
 
     sample: Sample
     prompt: Ids
     memory: str
     chunk: int
     due: Due
-    holds: bool
-    last: bool
+    facts: frozenset[str]
     erred: bool
     undecided: float = UNDECIDED
 
@@ -79,8 +79,7 @@ def _turns_of(group: Group, recipe: RlRecipe, tokenizer: Tokenizer) -> list[Note
     notebook = notebook_of(group.sample, tokenizer, recipe.chunk_tokens)
     if notebook is None:
         return []
-    held = evidence_chunks(group.sample, tokenizer, recipe.chunk_tokens)
-    last = max((number for number, holds in enumerate(held) if holds), default=0)
+    facts = frozenset(fact.entry for fact in notebook.facts)
     found = []
     for end in group.trajectories:
         memory = NO_MEMORY
@@ -97,8 +96,7 @@ def _turns_of(group: Group, recipe: RlRecipe, tokenizer: Tokenizer) -> list[Note
                 memory=memory,
                 chunk=chunk,
                 due=due,
-                holds=held[chunk],
-                last=chunk >= last,
+                facts=facts,
                 erred=not made.right,
                 undecided=_undecided(turn),
             )
@@ -182,17 +180,18 @@ def _memory_turn(state: State, reply: Generated, recipe: RlRecipe, tokenizer: To
 
 
 def _exit(state: State, turn: Turn) -> float:
-    """The exit gate's reward at this chunk: it should close at the last one with evidence."""
+    """The exit gate's reward at this chunk: it should close where the memory is complete."""
     gates = parse_gates(turn.reply)
     done = gates is not None and gates.done
-    if done == state.last:
+    if done == (state.facts <= {*entries_of(turn.memory or NO_MEMORY)}):
         return 0.0
     return EXIT_EARLY if done else EXIT_LATE
 
 
 def _update(state: State, turn: Turn) -> float:
+    """The update gate's reward: it should open where the chunk adds an entry."""
     gates = parse_gates(turn.reply)
-    return 1.0 if gates is not None and gates.useful == state.holds else -1.0
+    return 1.0 if gates is not None and gates.useful == bool(state.due.new) else -1.0
 
 
 def note_metrics(turns: Iterable[NotedTurn], name: str) -> dict[str, float]:
