@@ -48,14 +48,14 @@ def test_reply_logits_are_the_whole_models(
         torch.testing.assert_close(reply_logits(model, batch), whole, rtol=1e-4, atol=1e-4)
 
 
-def test_looks_are_how_likely_the_document_heads_look_at_the_sources(
+def test_looks_are_how_likely_the_document_and_value_heads_look_at_the_sources(
     writer: DemonstrationWriter, tokenizer: Tokenizer
 ) -> None:
-    shape = PocketShape(layers=4, mlp_width=64)
+    shape = PocketShape(layers=5, mlp_width=64)
     model = random_model(pocket_config(shape, tokenizer.get_vocab_size(), 1, 2, 0), 0)
     rng = np.random.default_rng(0)
     turns = [writer.memory_turn(SINGLE, 160, Odds(), rng) for _ in range(2)]
-    sources = [[(150, 20), (90, 90)], [(40, 3)]]
+    sources = [[(150, 20, 30), (90, 90, 90)], [(40, 3, 1)]]
     shown = [
         replace(turn, sources=own, points=()) for turn, own in zip(turns, sources, strict=True)
     ]
@@ -63,16 +63,37 @@ def test_looks_are_how_likely_the_document_heads_look_at_the_sources(
     _, looks = logits_and_looks(model, batch)
     model.set_attn_implementation("eager")
     with torch.no_grad():
-        weights = model(batch.ids_BT, output_attentions=True).attentions[2]
+        attentions = model(batch.ids_BT, output_attentions=True).attentions
     expected = [
-        -torch.log(weights[row, head, said, source])
-        for row, own in enumerate(sources)
-        for said, source in own
-        for head in (2, 3)
+        torch.stack(
+            [
+                -torch.log(attentions[layer][row, head, source[0], source[place]])
+                for row, own in enumerate(sources)
+                for source in own
+                for head in heads
+            ]
+        ).mean()
+        for layer, heads, place in ((2, (2, 3), 1), (3, (0, 1), 2))
     ]
     assert looks is not None
-    torch.testing.assert_close(looks, torch.stack(expected).mean(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(looks, torch.stack(expected).sum(), rtol=1e-4, atol=1e-4)
     assert logits_and_looks(model, collate(shown, 160, 0))[1] is None
+
+
+def test_the_title_head_is_shown_all_tokens_of_a_title(
+    writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    model = random_model(pocket_config(SMALL, tokenizer.get_vocab_size(), 1, 2, 0), 0)
+    turn = writer.memory_turn(SINGLE, 160, Odds(), np.random.default_rng(0))
+    titles = [(60, 20, 24), (90, 20, 24), (120, 118, 122)]
+    batch = collate([replace(turn, titles=titles, points=())], 160, 0, training=True)
+    _, looks = logits_and_looks(model, batch)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = model(batch.ids_BT, output_attentions=True).attentions[1]
+    expected = [-torch.log(weights[0, 3, at, first:end]).mean() for at, first, end in titles]
+    assert looks is not None
+    torch.testing.assert_close(looks, torch.stack(expected).mean(), rtol=1e-4, atol=1e-4)
 
 
 def test_looks_hold_how_likely_the_pointer_heads_look_where_a_reply_stands_already(
@@ -106,7 +127,7 @@ def test_a_stage_with_looks_turns_the_document_heads_alone_at_first(
     """Of what the looks teach, layer 2's queries and keys learn in the heads that look."""
     shape = PocketShape(layers=4, mlp_width=64)
     turn = writer.memory_turn(SINGLE, 160, Odds(), np.random.default_rng(0))
-    batch = collate([replace(turn, sources=[(150, 20)], points=())], 160, 0, training=True)
+    batch = collate([replace(turn, sources=[(150, 20, 20)], points=())], 160, 0, training=True)
 
     def queries_after(looks: float) -> Tensor:
         recipe = replace(small_recipe(), shape=shape, precision="float32", clip_norm=1e9)

@@ -1,4 +1,5 @@
-"""Same seed, same demonstrations: what the committed warm starts were trained on, by hash."""
+"""Same seed, same demonstrations: what the committed warm starts were trained on, and what the next
+base is (its weights in checkpoints/ are from before a memory said what is looked for), by hash."""
 
 import hashlib
 from pathlib import Path
@@ -12,19 +13,24 @@ from training.warmstart.pocket_tokenizer import build_pocket_tokenizer
 from training.warmstart.recipe import Course, WarmstartRecipe, load_recipe
 from training.warmstart.train import held_out_batches
 
-CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
+ROOT = Path(__file__).parents[2]
+RECIPES = {
+    "pocket-base": ROOT / "checkpoints" / "pocket-base" / "recipe.json",
+    "pocket-long": ROOT / "checkpoints" / "pocket-long" / "recipe.json",
+    "pocket2-base": ROOT / "training" / "warmstart" / "recipes" / "pocket2-base.json",
+}
 STEPS_PINNED = 24
 """Of each run, evenly apart, so that every stage and every bucket is drawn."""
 
 TRAINING = {
     "pocket-base": "bb282404e2034074",
     "pocket-long": "4eaea9e3e619471b",
-    "pocket2-base": "c5b7050a8ac9ae88",
+    "pocket2-base": "f7d2ef3ac653308f",
 }
 HELD_OUT = {
     "pocket-base": "87180ca222cf3e25",
     "pocket-long": "05d15f9ea00390ca",
-    "pocket2-base": "b74c74ee16df8094",
+    "pocket2-base": "3d5db008acc757a6",
 }
 
 
@@ -41,13 +47,14 @@ def digest(batches: list[Batch], *, looks: bool = False) -> str:
             found.update(tensor.numpy().tobytes())
         if batch.points_3P.numel() and looks:
             found.update(batch.points_3P.numpy().tobytes())
-            found.update(batch.sources_3M.numpy().tobytes())
+            found.update(batch.sources_4M.numpy().tobytes())
+            found.update(batch.titles_4Q.numpy().tobytes())
     return found.hexdigest()[:16]
 
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_training_batches_are_those_of_the_committed_runs(name: str) -> None:
-    recipe = load_recipe(CHECKPOINTS / name / "recipe.json")
+    recipe = load_recipe(RECIPES[name])
     writer, looks = writer_of(recipe), any(stage.looks for stage in recipe.stages)
     course = Course(recipe)
     batches = [
@@ -60,6 +67,6 @@ def test_training_batches_are_those_of_the_committed_runs(name: str) -> None:
 
 @pytest.mark.parametrize("name", HELD_OUT)
 def test_held_out_turns_are_those_of_the_committed_curves(name: str) -> None:
-    recipe = load_recipe(CHECKPOINTS / name / "recipe.json")
+    recipe = load_recipe(RECIPES[name])
     held_out = held_out_batches(writer_of(recipe), recipe, pad=0)
     assert digest([*held_out.values()]) == HELD_OUT[name]

@@ -96,6 +96,30 @@ def test_what_a_document_says_of_the_entries_that_a_turn_adds_is_pointed_at(
     assert seen > 5
 
 
+def test_what_is_still_looked_for_is_pointed_at_in_the_memory_or_is_nothing(
+    thinking: DemonstrationWriter,
+) -> None:
+    tokenizer = thinking.tokenizer
+    kept = opened = names = 0
+    for turn in turns(thinking, SHAPES[5], "memory"):
+        section = turn.prompt.index(thinking.fixed.to_section[0])
+        both, nothing = turn.prompt + turn.reply, len(turn.prompt) - len(thinking.assistant)
+        places = {before + 1: place for before, place in turn.points}
+        for at in range(len(turn.prompt), len(both)):
+            said = tokenizer.decode([both[at]])
+            if said == " unknown":
+                kept += places[at] < section
+                opened += places[at] == nothing
+                assert places[at] < section or places[at] == nothing
+            if both[at] == thinking.stories.comma[0] and at in places:
+                assert places[at] < section  # an entry of the memory
+            names += both[at - 1] in (thinking.found[0], *thinking.stories.ids(";")) and (
+                said != END and at in places
+            )
+    assert min(kept, opened) > 3
+    assert names > 20
+
+
 def test_a_reply_without_anything_to_say_points_at_the_end_of_the_message(
     thinking: DemonstrationWriter,
 ) -> None:

@@ -106,34 +106,43 @@ def notes(text: str) -> list[str]:
     return [one for one in re.split("(?<=[.;]) ", body) if one] if body != NO_MEMORY else []
 
 
+def lead_and_value(entry: str) -> tuple[str, str, str]:
+    """Of a fiction's entry: the name, what is said of it, and the value."""
+    name, _, rest = entry.rstrip(";").partition(", ")
+    relation, between, value = re.split(r"(: | of )", rest, maxsplit=1)
+    return name, relation + between.rstrip(), value
+
+
 def test_what_a_fiction_turn_adds_stands_in_the_section_and_follows_from_what_is_known(
     writer: DemonstrationWriter, tokenizer: Tokenizer
 ) -> None:
     rng = np.random.default_rng(1)
-    added_turns = chained = 0
+    added_turns = chained = opened = inverse = 0
     for _ in range(250):
         turn = writer.memory_turn(FICTION, 700, Odds(), rng)
         text = tokenizer.decode(turn.prompt, skip_special_tokens=False)
         question = between(text, "<problem> \n", "\n</problem>")
         memory = between(text, "<memory>\n", "\n</memory>")
         section = between(text, "<section>\n", "\n</section>")
-        reply = tokenizer.decode(turn.reply)
-        old, new = notes(memory), notes(reply)
-        assert [entry.rstrip(";") for entry in old] == [
-            entry.rstrip(";") for entry in new[: len(old)]
-        ]
-        known = question + memory
-        for entry in new[len(old) :]:
-            name, _, rest = entry.rstrip(";").partition(", ")
-            said = rest.partition(": ")[2]
-            assert name in section
-            assert said in section
-            assert name in known or said in known, (question, memory, entry)
-            chained += name not in question and name in known
+        old, new = notes(memory), notes(tokenizer.decode(turn.reply))
+        known, added = question, 0
+        for entry in new:
+            name, relation, value = lead_and_value(entry)
+            assert name in known, (question, memory, entry)
+            added += entry not in old and value != "unknown"
+            if entry not in old and value != "unknown":
+                assert value in section
+                chained += name not in question
+                inverse += relation.endswith("of")
+            opened += value == "unknown" and not any(name in one for one in old)
             known += entry
-        added_turns += len(new) > len(old)
+        kept = {lead_and_value(entry)[:2] for entry in old}
+        assert kept <= {lead_and_value(entry)[:2] for entry in new}
+        assert {entry for entry in old if "unknown" not in entry} <= set(new)
+        assert added == turn.added
+        added_turns += added > 0
     assert added_turns > 80
-    assert chained > 10
+    assert min(chained, opened, inverse) > 10
 
 
 def test_no_fact_of_a_document_that_the_question_names_is_missed(tokenizer: Tokenizer) -> None:
@@ -155,6 +164,26 @@ def test_no_fact_of_a_document_that_the_question_names_is_missed(tokenizer: Toke
     assert found > 20
 
 
+@pytest.mark.parametrize(("chunks", "share"), [(1, 1.0), (3, 0.78), (170, 0.61)])
+def test_a_reader_without_an_error_misses_what_comes_before_its_clue(
+    chunks: int, share: float, tokenizer: Tokenizer
+) -> None:
+    """The most that a memory agent can reach in fiction_2hop (checkpoints/README.md)."""
+    scenes = FictionScenes(tokenizer)
+    rng = np.random.default_rng(0)
+    complete = 0
+    for _ in range(300):
+        _, riddle = scenes.riddle(FICTION, rng)
+        golds = riddle.documents
+        chunk_of = rng.integers(0, chunks, len(golds))
+        known: list[int] = []
+        for chunk in sorted(set(chunk_of)):
+            read = [gold for gold, at in zip(golds, chunk_of, strict=True) if at == chunk]
+            known += riddle.told_by(riddle.of(read), known)
+        complete += len(known) == len(riddle.clues)
+    assert complete / 300 == pytest.approx(share, abs=0.06)
+
+
 def test_a_complete_fiction_memory_is_answered_and_no_other(
     writer: DemonstrationWriter, tokenizer: Tokenizer
 ) -> None:
@@ -173,47 +202,74 @@ def test_a_complete_fiction_memory_is_answered_and_no_other(
     assert 3 < unknown < 30
 
 
-def test_each_added_name_and_value_stands_where_its_source_is(
+def test_each_added_value_is_told_where_its_source_is(
     writer: DemonstrationWriter, tokenizer: Tokenizer
 ) -> None:
+    """Where the value stands; or, where that is the document's own name, the other's name."""
     rng = np.random.default_rng(10)
-    values = titles = 0
-    for gates in (False, True) * 20:
+    sources = added = inverse = 0
+    for gates in (False, True) * 40:
         turn = writer.memory_turn(FICTION, 944, Odds(near=0.02), rng, gates=gates)
         both = [*turn.prompt, *turn.reply]
-        for said, source in turn.sources:
-            here, there = (tokenizer.decode([both[at]]).strip() for at in (said + 1, source))
-            assert here == there
+        for said, source, stands in turn.sources:
+            before, value = (tokenizer.decode([both[at]]) for at in (said, said + 1))
             assert source < len(turn.prompt) <= said
-            is_value = tokenizer.decode([both[said]]).endswith(":") and said > len(turn.prompt)
-            values += is_value
-            titles += not is_value
-        assert len(turn.sources) <= 2 * turn.added
-    assert values > 15
-    assert titles > 10
+            if before == " of":
+                name, _, _ = tokenizer.decode(both[len(turn.prompt) : said]).rpartition(", ")
+                assert name.endswith(tokenizer.decode(both[source - 2 : source + 1]))
+                inverse += 1
+            else:
+                assert before.endswith(":")
+                assert source == stands
+            assert value.strip() == tokenizer.decode([both[stands]]).strip()
+        sources += len(turn.sources)
+        added += turn.added
+    assert 0.9 * added < sources <= added
+    assert sources > 30
+    assert inverse > 3
 
 
-def test_a_fiction_memory_foretells_its_relations_and_the_names_said_before(
+def test_a_documents_tokens_are_shown_its_title_and_an_entrys_its_name(
+    writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    rng = np.random.default_rng(11)
+    titles = names = 0
+    for gates in (False, True) * 15:
+        turn = writer.memory_turn(FICTION, 944, Odds(near=0.02), rng, gates=gates)
+        both, places = [*turn.prompt, *turn.reply], {place for place, _, _ in turn.titles}
+        for place, first, end in turn.titles:
+            behind, named = tokenizer.decode(both[:first]), tokenizer.decode(both[first:end])
+            assert first < end <= place
+            assert not re.search("[,;:\n]", named)
+            if behind.endswith("\n"):
+                assert behind.endswith(":\n")
+                assert "\n\nDocument" not in tokenizer.decode(both[end : place - 5])
+                titles += 1
+            else:
+                assert behind.endswith(("Found:", ";"))
+                names += 1
+        assert {said for said, _, _ in turn.sources} <= places
+    assert titles > 300
+    assert names > 30
+    assert not writer.memory_turn(SHAPES[4], 500, Odds(), rng).titles
+
+
+def test_a_fiction_memory_foretells_all_that_its_entries_are_about(
     writer: DemonstrationWriter, tokenizer: Tokenizer
 ) -> None:
     rng = np.random.default_rng(9)
     turns = [writer.answer_turn(FICTION, rng) for _ in range(30)]
     turns += [writer.memory_turn(FICTION, 944, Odds(), rng) for _ in range(30)]
-    relations = names = 0
+    entries = 0
     for turn in turns:
         prompt = tokenizer.decode(turn.prompt)
         memory = prompt.rpartition("Found:")[2].partition("\n")[0] if "Found:" in prompt else ""
+        memory = memory.partition(" </memory>")[0]
+        leads = [lead_and_value(part)[:2] for part in memory.split(";") if part.strip()]
         told = tokenizer.decode([turn.prompt[place] for place in turn.foretold])
-        entries = [part.partition(", ") for part in memory.split(";") if part.strip()]
-        assert told.count(":") == len(entries)
-        relations += len(entries)
-        for name, _, fact in entries:
-            relation, _, value = fact.partition(": ")
-            assert f", {relation}:" in told
-            assert f": {value};" not in told
-            names += f"{name}, {relation}:" in told
-    assert relations > 80
-    assert 0.6 < names / relations < 1
+        assert told == "".join(f"{name}, {relation}" for name, relation in leads)
+        entries += len(leads)
+    assert entries > 80
     assert not writer.answer_turn(SHAPES[4], rng).foretold
 
 

@@ -17,7 +17,15 @@ from transformers import Qwen2ForCausalLM
 
 from core.errors import UsageError
 from training.warmstart.demonstrations import Demonstration, DemonstrationWriter, Kind
-from training.warmstart.mimetic import DOCUMENT_HEADS, DOCUMENT_LAYER, POINTER_HEADS
+from training.warmstart.mimetic import (
+    DOCUMENT_HEADS,
+    DOCUMENT_LAYER,
+    POINTER_HEADS,
+    TITLE_HEADS,
+    TITLE_LAYER,
+    VALUE_HEADS,
+    VALUE_LAYER,
+)
 from training.warmstart.recipe import Bucket, Stage, WarmstartRecipe
 from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
@@ -33,15 +41,18 @@ class Batch:
 
     ids_BT: int64. rows_N, columns_N: position of each token that is to be predicted *from*;
     targets_N: the token that should follow. N: reply tokens in the batch, and foretold ones.
-    sources_3M: rows, places where a name or value is said next, and where the section has it.
-    points_3P: the same of all that a reply repeats (training.warmstart.points).
+    sources_4M: rows, places where a value is said next, where the section tells it, and where the
+    value stands. titles_4Q: rows, places, and the first token and the end of the title or name that
+    they stand behind. points_3P: rows, places where something is said next that a reply repeats,
+    and where it stands (training.warmstart.points).
     """
 
     ids_BT: Tensor  # noqa: N815
     rows_N: Tensor  # noqa: N815
     columns_N: Tensor  # noqa: N815
     targets_N: Tensor  # noqa: N815
-    sources_3M: Tensor  # noqa: N815
+    sources_4M: Tensor  # noqa: N815
+    titles_4Q: Tensor  # noqa: N815
     points_3P: Tensor  # noqa: N815
 
 
@@ -58,7 +69,8 @@ def collate(
     rows: list[int] = []
     columns: list[int] = []
     targets: list[int] = []
-    sources: list[tuple[int, int, int]] = []
+    sources: list[tuple[int, int, int, int]] = []
+    titles: list[tuple[int, int, int, int]] = []
     points: list[tuple[int, int, int]] = []
     for row, shown in enumerate(demonstrations):
         both = shown.prompt + shown.reply
@@ -68,7 +80,8 @@ def collate(
         start = len(shown.prompt)
         places = [*(shown.foretold if training else ()), *range(start, len(both))]
         if training:
-            sources += [(row, said, told) for said, told in shown.sources]
+            sources += [(row, *source) for source in shown.sources]
+            titles += [(row, *title) for title in shown.titles]
             points += [(row, said, place) for said, place in shown.points]
         rows += [row] * len(places)
         columns += [place - 1 for place in places]
@@ -78,7 +91,8 @@ def collate(
         torch.tensor(rows),
         torch.tensor(columns),
         torch.tensor(targets),
-        torch.tensor(sources, dtype=torch.int64).reshape(-1, 3).T,
+        torch.tensor(sources, dtype=torch.int64).reshape(-1, 4).T,
+        torch.tensor(titles, dtype=torch.int64).reshape(-1, 4).T,
         torch.tensor(points, dtype=torch.int64).reshape(-1, 3).T,
     )
 
@@ -145,8 +159,8 @@ def reply_logits(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:
 
 
 def logits_and_looks(model: Qwen2ForCausalLM, batch: Batch) -> tuple[Tensor, Tensor | None]:
-    """Logits of the reply tokens alone, [N, vocabulary]; and how far the document heads and the
-    pointer heads, together, are from looking at what is said next, in nats (`_looks`; None where
+    """Logits of the reply tokens alone, [N, vocabulary]; and how far the title, document, value and
+    pointer heads, together, are from looking where they are shown, in nats (`_looks`; None where
     nothing is shown).
 
     The last layer's queries and MLP, and the output matrix, are computed at the positions
@@ -160,8 +174,13 @@ def logits_and_looks(model: Qwen2ForCausalLM, batch: Batch) -> tuple[Tensor, Ten
     turns = body.rotary_emb(hidden_BTD, positions_1T)
     looks: list[Tensor] = []
     for index, layer in enumerate(body.layers[:-1]):
-        if index == DOCUMENT_LAYER and batch.sources_3M.numel():
-            looks.append(_looks(layer, DOCUMENT_HEADS, hidden_BTD, turns, batch.sources_3M))
+        if index == TITLE_LAYER and batch.titles_4Q.numel():
+            looks.append(_looks(layer, TITLE_HEADS, hidden_BTD, turns, batch.titles_4Q))
+        if index == DOCUMENT_LAYER and batch.sources_4M.numel():
+            looks.append(_looks(layer, DOCUMENT_HEADS, hidden_BTD, turns, batch.sources_4M[:3]))
+        if index == VALUE_LAYER and batch.sources_4M.numel():
+            values_3M = batch.sources_4M[[0, 1, 3]]
+            looks.append(_looks(layer, VALUE_HEADS, hidden_BTD, turns, values_3M))
         hidden_BTD = layer(
             hidden_BTD, attention_mask=None, position_ids=positions_1T, position_embeddings=turns
         )
@@ -180,14 +199,16 @@ def _looks(
     heads: range,
     hidden_BTD: Tensor,
     turns: tuple[Tensor, Tensor],
-    sources_3M: Tensor,
+    shown: Tensor,
 ) -> Tensor:
-    """Cross-entropy of some heads' attention, at each source's place where something is said next,
-    with the place where it stands."""
+    """Cross-entropy of some heads' attention, from each of M places, with the place that they are
+    shown. `shown`: rows, these places, and the places to look at, [3, M]; or the ends as well of
+    what is to be looked at, each of its tokens equally, [4, M]."""
     attention = layer.self_attn
     size: int = attention.head_dim
     mine = slice(heads.start * size, heads.stop * size)
-    rows_M, froms_M, tos_M = sources_3M
+    rows_M, froms_M, firsts_M = shown[:3]
+    ends_M = shown[3] if len(shown) > 3 else firsts_M + 1
     places_BR, index_M = places_of_replies(rows_M, froms_M, len(hidden_BTD))
     normed_BTD = layer.input_layernorm(hidden_BTD)
 
@@ -204,8 +225,9 @@ def _looks(
     logits_MHT = logits_BHRT[rows_M, :, index_M]
     places_T = torch.arange(logits_MHT.shape[-1], device=logits_MHT.device)
     logits_MHT = logits_MHT.masked_fill((places_T > froms_M[:, None])[:, None], -torch.inf)
-    index = tos_M[:, None, None].expand(-1, logits_MHT.shape[1], 1)
-    return -logits_MHT.log_softmax(-1).gather(-1, index).mean()
+    there_MT = (places_T >= firsts_M[:, None]) & (places_T < ends_M[:, None])
+    logprobs_MHT = logits_MHT.log_softmax(-1).masked_fill(~there_MT[:, None], 0.0)
+    return -(logprobs_MHT.sum(-1) / (ends_M - firsts_M)[:, None]).mean()
 
 
 def _learning_at(weight_VD: Tensor, targets_N: Tensor) -> Tensor:

@@ -32,19 +32,12 @@ from tokenizers import Tokenizer
 
 from agents.gru_mem import AnswerLayout
 from tasks.questions.documents import heading
+from training.warmstart.guide import Guide, Source, joined
 from training.warmstart.mimetic import Landmarks
-from training.warmstart.points import (
-    Part,
-    Point,
-    Read,
-    first_point,
-    points_of,
-    read_in_row,
-    read_whole,
-)
+from training.warmstart.points import Point, points_of, read_in_row, read_whole
 from training.warmstart.prompts import FOUND, UNKNOWN
 from training.warmstart.scenes.fiction import ENTRY_ENDS, FictionScenes
-from training.warmstart.scenes.scene import MemoryScene, Odds, Room, Scenes
+from training.warmstart.scenes.scene import Odds, Room, Scenes
 from training.warmstart.scenes.words import WordScenes
 from training.warmstart.stories import Ids, Story, StoryTeller, TaskShape
 
@@ -81,9 +74,9 @@ class Demonstration:
     """One turn: what the model reads, and what it should reply (closed by `<|im_end|>`).
 
     `added`: entries that a memory turn adds; a keep turn has none. `foretold`: places of the prompt
-    whose tokens follow from what stands before them. `sources`: where a name or a value is said
-    next, and where the section has it. `points`: of the reply's tokens, see
-    `training.warmstart.points`.
+    whose tokens follow from what stands before them. `sources`: of the values that a section tells.
+    `titles`: places, and the first token and the end of the document's title, or the entry's name,
+    that they stand behind. `points`: of the reply's tokens, see `training.warmstart.points`.
     """
 
     kind: Kind
@@ -92,7 +85,8 @@ class Demonstration:
     reply: Ids
     added: int = 0
     foretold: Sequence[int] = ()
-    sources: Sequence[tuple[int, int]] = ()
+    sources: Sequence[Source] = ()
+    titles: Sequence[tuple[int, int, int]] = ()
     points: Sequence[Point] = ()
 
 
@@ -125,6 +119,19 @@ class DemonstrationWriter:
         self.user = ids("<|im_start|>user\n")
         self.assistant = ids("<|im_end|>\n<|im_start|>assistant\n")
         self.end = ids("<|im_end|>")
+
+    @cached_property
+    def guide(self) -> Guide:
+        """Where the heads of its turns should look."""
+        return Guide(
+            self.fixed,
+            self.found,
+            self.landmarks.titles,
+            comma=self.stories.comma[0],
+            newline=self.stories.ids("\n")[0],
+            assistant=len(self.assistant),
+            thoughts=self.form.thoughts,
+        )
 
     @cached_property
     def _fiction(self) -> Scenes:
@@ -189,7 +196,8 @@ class DemonstrationWriter:
         points: Sequence[Point] = ()
         if not slipped:
             read = [read_whole(story.facts[i].entry, len(head) + at) for i, at in places.items()]
-            points = self._points(prompt, reply, old, read, gates=gates)
+            kept = read_in_row(old, self.guide.memory_at(prompt, old)) if old else []
+            points = self.guide.points(prompt, reply, [*kept, *read], read, gates=gates)
         return Demonstration(kind, shape.name, prompt, reply + self.end, len(inside), points=points)
 
     def answer_turn(
@@ -200,10 +208,11 @@ class DemonstrationWriter:
         scenes = self._scenes(shape)
         if scenes is not None:
             scene = scenes.answer(shape, rng)
-            prompt = self._answer_prompt(scene.question, scene.entries, boxed)
-            foretold = self._foretold(shape, scene.question, scene.entries, prompt)
+            entries = [note.entry for note in scene.entries]
+            prompt = self._answer_prompt(scene.question, entries, boxed)
+            foretold = self.guide.foretold(scene.entries, prompt)
             said = self._said(scene.answer, boxed)
-            points = self._repeated(prompt, scene.answer)
+            points = self.guide.repeated(prompt, scene.answer)
             return self._answered(shape, prompt, said, boxed, foretold, points)
         story = self.stories.tell(shape, rng)
         total = len(story.facts)
@@ -212,8 +221,8 @@ class DemonstrationWriter:
         prompt = self._answer_prompt(story.question, entries, boxed)
         reply = self.answer_text(entries)
         if boxed:
-            reply = self.fixed.boxed + (_joined(entries) or self.unknown) + self.box_closes
-        points = self._repeated(prompt, _joined(entries))
+            reply = self.fixed.boxed + (joined(entries) or self.unknown) + self.box_closes
+        points = self.guide.repeated(prompt, joined(entries))
         return self._answered(shape, prompt, reply, boxed, points=points)
 
     def full_context(
@@ -239,7 +248,7 @@ class DemonstrationWriter:
         text, places = self.section(story, present, tokens, near, rng, whole=True)
         prompt = head + self.stories.without_newline(text) + tail
         read = [read_whole(story.facts[i].entry, len(head) + places[i]) for i in order]
-        at, nothing = len(prompt) + len(fixed.answer_is), self._nothing(prompt)
+        at, nothing = len(prompt) + len(fixed.answer_is), self.guide.nothing(prompt)
         points = [*points_of(read, at, nothing)]
         return Demonstration("full_context", shape.name, prompt, reply, points=points)
 
@@ -301,11 +310,11 @@ class DemonstrationWriter:
 
     def memory_text(self, entries: Sequence[Ids]) -> Ids:
         """A memory of these entries."""
-        return self.found + _joined(entries) if entries else self.fixed.no_memory
+        return self.found + joined(entries) if entries else self.fixed.no_memory
 
     def answer_text(self, entries: Sequence[Ids]) -> Ids:
         """An answer of these entries."""
-        return self.fixed.answer_is + (_joined(entries) or self.unknown)
+        return self.fixed.answer_is + (joined(entries) or self.unknown)
 
     def _scene_memory_turn(
         self,
@@ -322,104 +331,27 @@ class DemonstrationWriter:
         around += 2 * len(self.found)
         thinks = gates and self.form.thoughts
         around += (GATE_TOKENS if gates else 0) + (THOUGHT_TOKENS if thinks else 0)
-        room = Room(budget - around, self.form.chunk_tokens, told=2 if thinks else 1)
+        room = Room(budget - around, self.form.chunk_tokens, thinks)
         scene = scenes.memory(shape, room, odds, rng)
-        head, tail = self._around_section(scene.question, self.memory_text(scene.old), gates)
-        reply = self.memory_text([*scene.old, *scene.added])
+        old, after, new = (
+            [note.entry for note in notes] for notes in (scene.old, scene.notes, scene.new)
+        )
+        head, tail = self._around_section(scene.question, self.memory_text(old), gates)
+        reply = self.memory_text(after)
         if gates:
-            reply = self._gated(reply, scene.added, scene.complete)
+            reply = self._gated(reply, new, scene.complete)
         kind: Kind = "gru_memory" if gates else "memory"
         prompt = head + list(scene.section) + tail
-        foretold = self._foretold(shape, scene.question, scene.old, head)
-        read = self._read(scene, len(head))
-        sources = self._sources(read, len(prompt), reply)
-        points = self._points(prompt, reply, scene.old, read, gates=gates)
+        guide, section = self.guide, len(head)
+        read = [guide.read(notes, scene, prompt, section) for notes in (scene.notes, scene.new)]
+        points = guide.points(prompt, reply, *read, gates=gates)
+        sources = guide.sources(scene, prompt, section, reply)
+        foretold = guide.foretold(scene.old, head)
         reply = reply + self.end
+        titles = guide.titles(prompt, reply, sources) if shape.haystack == "documents" else ()
         return Demonstration(
-            kind, shape.name, prompt, reply, len(scene.added), foretold, sources, points
+            kind, shape.name, prompt, reply, len(new), foretold, sources, titles, points
         )
-
-    def _read(self, scene: MemoryScene, head: int) -> list[Read]:
-        """The added entries of a scene and where the section, which begins at `head`, has their
-        names and values; no place where the scene does not tell them."""
-        sources = scene.sources or [(None, None)] * len(scene.added)
-        found = []
-        for entry, (title, value) in zip(scene.added, sources, strict=True):
-            if title is None and value is None:
-                found.append(Read(entry, ()))
-                continue
-            comma = entry.index(self.stories.comma[0])
-            parts = []
-            if title is not None:
-                parts.append(Part(0, comma, head + title))
-            if value is not None:
-                parts.append(Part(comma + 2, len(entry) - comma - 3, head + value))
-            found.append(Read(entry, tuple(parts)))
-        return found
-
-    def _nothing(self, prompt: Ids) -> int:
-        """Where the prompt's message ends."""
-        return len(prompt) - len(self.assistant)
-
-    def _points(
-        self, prompt: Ids, reply: Ids, old: Sequence[Ids], added: Sequence[Read], *, gates: bool
-    ) -> list[Point]:
-        """Of a memory turn's reply. The entries of a thought are repeated from the thought."""
-        nothing, kept = self._nothing(prompt), list[Read]()
-        if old:
-            memory = self.memory_text(old)
-            kept = read_in_row(old, _find(prompt, memory) + len(self.found))
-        if not gates:
-            first = first_point([*kept, *added], len(prompt) - 1, nothing)
-            said = points_of([*kept, *added], len(prompt) + len(self.found), nothing)
-            return [first, *(said if kept or added else ())]
-        found = [first_point(added, len(prompt) - 1, nothing)]
-        if self.form.thoughts and added:
-            at = len(prompt) + len(self.fixed.think_opens) + len(self.found)
-            found += points_of(added, at, nothing)
-            added = read_in_row([read.entry for read in added], at)
-        if kept or added:
-            opens = reply.index(self.fixed.update_opens[0]) + len(self.fixed.update_opens)
-            at = len(prompt) + opens + len(self.found)
-            found += points_of([*kept, *added], at, nothing)
-        return found
-
-    def _repeated(self, prompt: Ids, answer: Ids) -> list[Point]:
-        """Of an answer, behind a token that opens it, that the memory says word for word."""
-        if not answer:
-            return [(len(prompt), self._nothing(prompt))]
-        place = _find_last(prompt, answer)
-        return [(len(prompt) + i, place + i) for i in range(len(answer))] if place >= 0 else []
-
-    def _sources(self, added: Sequence[Read], prompt: int, reply: Ids) -> list[Point]:
-        """What stands before the names and the values of the added entries where they are said
-        first, and their places in the section."""
-        at = prompt + (_find(reply, _joined([read.entry for read in added])) if added else 0)
-        found = []
-        for read in added:
-            found += [(at + part.first - 1, part.place) for part in read.parts]
-            at += len(read.entry)
-        return found
-
-    def _foretold(
-        self, shape: TaskShape, question: Ids, entries: Sequence[Ids], prompt: Ids
-    ) -> Ids:
-        """Of a fiction question's memory in its prompt: the places of the names that were said
-        before, and of all relations (a token each, behind the name's comma). A turn says many more
-        of them there than it adds, so they are learned sooner."""
-        if shape.haystack != "documents" or not entries:
-            return []
-        memory = self.memory_text(entries)
-        at = _find(prompt, memory) + len(self.found)
-        places: Ids = []
-        said = list(question)
-        for entry in entries:
-            name = entry[: entry.index(self.stories.comma[0])]
-            first = 0 if _find(said, name) >= 0 else len(name)
-            places += range(at + first, at + len(name) + 2)
-            said += entry
-            at += len(entry)
-        return places
 
     def _answer_prompt(self, question: Ids, entries: Sequence[Ids], boxed: bool) -> Ids:
         fixed, memory = self.fixed, self.memory_text(entries)
@@ -466,7 +398,7 @@ class DemonstrationWriter:
         fixed = self.fixed
         thought: Ids = []
         if self.form.thoughts and added:
-            thought = fixed.think_opens + self.found + _joined(added) + fixed.think_closes
+            thought = fixed.think_opens + self.found + joined(added) + fixed.think_closes
         elif self.form.thoughts:
             thought = fixed.think_nothing
         check = fixed.check_yes if added or slipped else fixed.check_no
@@ -488,22 +420,6 @@ def _twins(tokenizer: Tokenizer) -> Iterator[tuple[int, int]]:
         word = piece[1:]
         if piece[0] == SPACE and word in ids and not word.isupper() and word.isalpha():
             yield ids[piece], ids[word]
-
-
-def _find(ids: Ids, part: Ids) -> int:
-    """Where a part begins first; -1 if nowhere."""
-    places = range(len(ids) - len(part) + 1)
-    return next((at for at in places if ids[at : at + len(part)] == part), -1)
-
-
-def _find_last(ids: Ids, part: Ids) -> int:
-    """Where a part begins last; -1 if nowhere."""
-    places = range(len(ids) - len(part), -1, -1)
-    return next((at for at in places if ids[at : at + len(part)] == part), -1)
-
-
-def _joined(entries: Sequence[Ids]) -> Ids:
-    return [token for entry in entries for token in entry]
 
 
 def _known_and_new(

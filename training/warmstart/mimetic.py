@@ -87,7 +87,11 @@ NEAR_PAIRS = (3, 4, 5, 6, 7, 8, 9)
 TITLE_LOGIT, NEAR_LOGIT = 60.0, 6.0
 """Of a title's first tokens, and the most for each of NEAR_PAIRS. The first outweighs all of these
 together, so that no token near by is taken for a title."""
+TITLE_LAYER, TITLE_HEADS = 1, range(3, 4)
+"""Left to itself the title head is gone after a run: it rests on the first token everywhere."""
 DOCUMENT_LAYER, DOCUMENT_HEADS = 2, range(2, 4)
+VALUE_LAYER, VALUE_HEADS = 3, range(2)
+"""With what the document heads found, these find what is told there; random at the start."""
 POINTER_HEADS = range(2)
 """Of the last layer: they learn where each token of a reply stands already."""
 TITLE_GAIN = 6.0

@@ -20,11 +20,13 @@ Point = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`tokens` tokens of an entry from its token `first` on, which stand at `place`."""
+    """`tokens` tokens of an entry from its token `first` on, which stand at `place`; `said`:
+    counted from where the reply's first entry begins."""
 
     first: int
     tokens: int
     place: int
+    said: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,12 @@ def read_in_row(entries: Sequence[Ids], place: int) -> list[Read]:
 
 def points_of(entries: Sequence[Read], at: int, nothing: int) -> Iterator[Point]:
     """Of entries said one behind the other from `at` on, and of nothing behind them."""
+    begin = at
     for read in entries:
         for part in read.parts:
+            place = part.place + (begin if part.said else 0)
             for token in range(part.tokens):
-                yield at + part.first + token - 1, part.place + token
+                yield at + part.first + token - 1, place + token
         at += len(read.entry)
     yield at - 1, nothing
 

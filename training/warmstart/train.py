@@ -298,7 +298,8 @@ def _to(batch: Batch, where: torch.device) -> Batch:
         batch.rows_N.to(where),
         batch.columns_N.to(where),
         batch.targets_N.to(where),
-        batch.sources_3M.to(where),
+        batch.sources_4M.to(where),
+        batch.titles_4Q.to(where),
         batch.points_3P.to(where),
     )
 

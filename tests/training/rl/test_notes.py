@@ -83,6 +83,26 @@ def test_a_fact_that_another_leads_to_is_due_only_after_it(tokenizer: Tokenizer)
     pytest.fail("no chain among 30 questions")
 
 
+def test_what_is_looked_for_is_kept_until_a_chunk_tells_it(tokenizer: Tokenizer) -> None:
+    told = 0
+    for index in range(30):
+        book = notebook_of(sample_of("fiction_2hop", tokenizer, index), tokenizer, CHUNK)
+        assert book is not None
+        assert book.riddle is not None
+        first, clue = book.facts[0], book.riddle.clues[0]
+        pending = f"{clue.lead} unknown".strip()
+        if first.whole is None or clue.start not in book.riddle.named:
+            continue
+        elsewhere = first.whole + 20
+        assert pending in book.due([pending], elsewhere).kept
+        assert pending in book.due([], elsewhere).allowed
+        due = book.due([pending], first.whole)
+        assert first.entry in due.new
+        assert pending not in due.all | due.allowed
+        told += 1
+    assert told > 10
+
+
 def test_entries_are_read_from_the_pockets_memories() -> None:
     assert entries_of("No previous memory") == []
     assert entries_of("Found: wooden-table is: 1234567. old-cat is: 7654321.") == [

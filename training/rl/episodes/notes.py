@@ -3,9 +3,10 @@
 For the tasks that the pocket models note (their entries are in
 training/warmstart/demonstrations.py): niah, vt, and tasks/fiction. Of a memory and a chunk follow
 
-    due       entries that it should hold: right ones that it held, and what the chunk adds
-    allowed   entries that cost nothing: others that it held, and right ones that the chunk tells
-              in part only, or that cannot be told to matter yet
+    due       entries that it should hold: right ones that it held, and what the chunk adds; of
+              those that it held as still looked for, the ones that the chunk does not tell
+    allowed   entries that cost nothing: others that it held, right ones that the chunk tells in
+              part only, or that cannot be told to matter yet, and what is looked for from now on
 
 and of the memory that was written, how many of the due ones are there word for word, and what
 else is. An entry that is not word for word is wrong, however near.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -44,7 +45,7 @@ def entries_of(memory: str) -> list[str]:
     if body == NO_MEMORY or not body:
         return []
     parts = _BETWEEN.split(body.removeprefix(FOUND).strip())
-    return [" ".join(part.split()).rstrip(_ENDS) for part in parts if part.strip(f" {_ENDS}")]
+    return [_plain(part) for part in parts if part.strip(f" {_ENDS}")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +84,23 @@ class Notebook:
         held = frozenset(memory)
         known = [n for n, fact in enumerate(self.facts) if fact.entry in held]
         read = [n for n, fact in enumerate(self.facts) if fact.whole == chunk]
+        new = [number for number in read if number not in known]
+        looked_for = found = frozenset[str]()
         if self.riddle is not None:
             new = self.riddle.told_by(read, known)
-        else:
-            new = [number for number in read if number not in known]
-        kept = frozenset(self.facts[number].entry for number in known)
+            after = {*known, *new}
+            looked_for = self._pending(n for n in self.riddle.reached(after) if n not in after)
+            found = self._pending(new)
+        kept = frozenset(self.facts[number].entry for number in known) | (held & looked_for)
         due_new = frozenset(self.facts[number].entry for number in new)
         touched = {fact.entry for fact in self.facts if chunk in fact.chunks}
-        return Due(kept, due_new, frozenset((held | touched) - kept - due_new))
+        allowed = (held - found) | touched | looked_for
+        return Due(kept, due_new, allowed - kept - due_new)
+
+    def _pending(self, numbers: Iterable[int]) -> frozenset[str]:
+        """The entries of these clues as long as they are looked for."""
+        assert self.riddle is not None
+        return frozenset(_plain(self.riddle.clues[number].pending) for number in numbers)
 
     def complete(self, memory: Collection[str]) -> bool:
         """Whether the memory holds all."""
@@ -175,7 +185,12 @@ def _fact(entry: str, spans: Sequence[TokenSpan], chunk_tokens: int) -> Fact:
         for chunk in range(span.start // chunk_tokens, (span.end - 1) // chunk_tokens + 1)
     }
     whole = next(iter(chunks)) if len(chunks) == 1 else None
-    return Fact(" ".join(entry.split()).rstrip(_ENDS), frozenset(chunks), whole)
+    return Fact(_plain(entry), frozenset(chunks), whole)
+
+
+def _plain(entry: str) -> str:
+    """Without what ends it, as `entries_of` has it."""
+    return " ".join(entry.split()).rstrip(_ENDS)
 
 
 def _fiction(sample: Sample, tokenizer: Tokenizer, chunk_tokens: int) -> Notebook:

@@ -1,15 +1,18 @@
 """Scenes of tasks/fiction: what a careful reader notes of a fictional world's documents.
 
-An entry names an entity, a relation or attribute, and what it leads to:
+An entry names an entity, a relation or attribute, and what it leads to. What is still looked for is
+noted too, from the question alone, so that a memory says what to look for next:
 
     question  Who is the rector of the school attended by Jabrel Nirav?
-    memory    Found: Jabrel Nirav, studied: Zaskuth Institute of Jewellery;
-    section   ... Zaskuth Institute of Jewellery is an old school ... Its rector is Zidwen Kembuth.
-    adds      Zaskuth Institute of Jewellery, rector: Zidwen Kembuth;
+    memory    Found: Jabrel Nirav, studied: unknown;
+    section   ... Jabrel Nirav ... He graduated from Zaskuth Institute of Jewellery. ...
+    reply     Found: Jabrel Nirav, studied: Zaskuth Institute of Jewellery; Zaskuth Institute of
+              Jewellery, rector: unknown;
 
-A fact is noted once it can be told to matter: its entity stands in the question, or a fact known
-before leads there; or it leads itself to such an entity (the film that a person directed). So a
-document that is read before the one that points to it is lost, and so is a sentence that a
+An entry begins with the name that is known first. Where the document is that of the other (the film
+that a person directed), it says so: ` Zidwen Kembuth, director of The Silent Orchard of Holkulm;`
+
+A document that is read before the one that points to it is lost, and so is a sentence that a
 chunk's edge parts from its document's title. Of two things to be compared, both get what is asked
 of either.
 
@@ -19,8 +22,9 @@ Worlds are apart from those of the tasks: theirs have small seeds.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -30,7 +34,6 @@ from tasks.fiction.prose import outlines, sentences_of
 from tasks.fiction.questions import FictionQuestion, draw_question
 from tasks.fiction.trees import Told
 from tasks.fiction.world import (
-    ATTRIBUTES,
     BITS,
     RELATIONS,
     SIZE,
@@ -40,7 +43,7 @@ from tasks.fiction.world import (
     world_of,
 )
 from tasks.questions.documents import heading
-from training.warmstart.scenes.scene import AnswerScene, MemoryScene, Odds, Room, WholeScene
+from training.warmstart.scenes.scene import AnswerScene, MemoryScene, Note, Odds, Room, WholeScene
 from training.warmstart.stories import Ids, TaskShape
 
 FIRST_WORLD, WORLDS = 1 << 32, 1 << 32
@@ -51,6 +54,8 @@ MOST_NUMBER = 3_000
 BETWEEN = "\n\n"
 ENTRY_ENDS = ";"
 """Which no sentence has: what follows it is the name of an entity."""
+PENDING = "unknown"
+"""What an entry leads to as long as no document told it."""
 DOCUMENT_TOKENS = 60
 """A guess at the least that a document takes."""
 
@@ -59,23 +64,37 @@ READ_BEFORE = 0.4
 """Gold documents that came before the section; of the others:"""
 READ_NOW = 0.85
 """those that are in the section."""
-CROWDED = 0.5
+CROWDED = 0.7
 """Sections of which most documents are near misses, as in a short context; in the others
 few are."""
 NEAR_WHEN_CROWDED, NEAR_ELSE = 0.7, 0.1
 FULL_MEMORY = 0.7
-STRAY_ENTRY = 0.05
+NO_PLAN = 0.4
+"""Of the memories that know no fact, those that do not say either what is looked for: at the first
+turn."""
 NO_GOLD = 0.05
 WHOLE_FIRST_LINE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Clue:
-    """A fact that the answer needs: its entry, and whom it leads to, if anybody."""
+    """A fact that the answer needs, as it is noted: `lead`, what is known before it is read, of the
+    entity `start`; `said`, what it tells, an entity's name if `end` is one."""
 
     told: Told
-    entry: str
-    target: Entity | None
+    lead: str
+    start: Entity
+    said: str
+    end: Entity | None
+
+    @property
+    def entry(self) -> str:
+        return f"{self.lead} {self.said}{ENTRY_ENDS}"
+
+    @property
+    def pending(self) -> str:
+        """The entry as long as it is looked for."""
+        return f"{self.lead} {PENDING}{ENTRY_ENDS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +108,37 @@ class Riddle:
 
     @classmethod
     def of_facts(cls, world: World, question: str, kind: str, facts: Sequence[Told]) -> Riddle:
-        """Of a question's facts in hop order; `kind` as in FictionQuestion."""
+        """Of a question's facts in hop order; `kind` as in FictionQuestion.
+
+        Raises:
+            ValueError: one of them is led to by no name of the question's.
+        """
         told = needed(kind, facts)
-        clues = tuple(Clue(one, entry_text(world, one), _target(world, one)) for one in told)
-        met = {clue.told.entity for clue in clues} | {c.target for c in clues if c.target}
-        return cls(world, question, clues, frozenset(x for x in met if world.name(x) in question))
+        met = {one.entity for one in told} | {_target(world, one) for one in told}
+        named = frozenset(x for x in met if x is not None and world.name(x) in question)
+        reached = set(named)
+        clues = []
+        for one in told:
+            clue = _clue(world, one, inverse=one.entity not in reached)
+            if clue.start not in reached:
+                raise ValueError(f"{question!r}: nothing leads to {one}")
+            clues.append(clue)
+            reached |= {clue.start} if clue.end is None else {clue.start, clue.end}
+        return cls(world, question, tuple(clues), named)
+
+    def reached(self, known: Collection[int]) -> list[int]:
+        """The clues that can be looked for when `known` are; these among them."""
+        entities = {*self.named, *(self.clues[number].end for number in known)}
+        return [n for n, clue in enumerate(self.clues) if n in known or clue.start in entities]
 
     def told_by(self, read: Collection[int], known: Collection[int] = ()) -> list[int]:
         """Of the clues `read`, those that can be told to matter, when `known` are; in order."""
-        reached = set(self.named)
-        found = []
-        for number, clue in enumerate(self.clues):
-            leads = clue.told.entity in reached or clue.target in reached
-            if number in known or (number in read and leads):
-                reached |= {clue.told.entity} | ({clue.target} if clue.target else set())
+        found: list[int] = []
+        for number in range(len(self.clues)):
+            both = (*known, *found)
+            if number in read and number not in known and number in self.reached(both):
                 found.append(number)
-        return [number for number in found if number not in known]
+        return found
 
     def of(self, entities: Collection[Entity]) -> list[int]:
         """The clues that the entities' documents tell."""
@@ -115,6 +149,18 @@ class Riddle:
         return list(dict.fromkeys(clue.told.entity for clue in self.clues))
 
 
+class Places(NamedTuple):
+    """Of a clue in a section, see Note: the document's own name, or what its sentence says, and
+    where that says it; of an entity that only the document of the other tells, the end of its name
+    there."""
+
+    value: int | None
+    mention: int | None
+
+
+NOWHERE = Places(None, None)
+
+
 class FictionScenes:
     """Draws them, for one tokenizer."""
 
@@ -122,7 +168,6 @@ class FictionScenes:
         self.tokenizer = tokenizer
         self.numbers = [self._ids(heading(number)) for number in range(MOST_NUMBER + 200)]
         self.stop = self._ids(".")
-        (self.comma,) = self._ids(",")
 
     def memory(
         self, shape: TaskShape, room: Room, odds: Odds, rng: np.random.Generator
@@ -140,14 +185,15 @@ class FictionScenes:
                     now.append(golds[place])
         known = self._read_one_by_one(riddle, before)
         question = self._ids(asked.text)
-        old = self._with_stray(asked, riddle, self._entries(riddle, known), rng)
-        likely = self._entries(riddle, riddle.told_by(riddle.of(now), known))
-        tokens = room.section(question, _joined(old), likely) - int(rng.integers(0, 8))
-        section, read = self.section(asked, riddle, now, tokens, rng)
-        added = riddle.told_by(read, known)
-        complete = len(known) + len(added) == len(riddle.clues)
-        entries, sources = self._entries(riddle, added), [read[number] for number in added]
-        return MemoryScene(question, old, section, entries, complete, sources)
+        old = self._memory(riddle, known, rng)
+        likely = riddle.told_by(riddle.of(now), known)
+        after = self._notes(riddle, [*known, *likely], dict.fromkeys(likely, NOWHERE))
+        tokens = room.section(question, old, after)
+        section, read = self.section(asked, riddle, now, tokens - int(rng.integers(0, 8)), rng)
+        told = riddle.told_by(read, known)
+        notes = self._notes(riddle, [*known, *told], {number: read[number] for number in told})
+        complete = len(known) + len(told) == len(riddle.clues)
+        return MemoryScene(question, old, section, notes, complete)
 
     def answer(self, shape: TaskShape, rng: np.random.Generator) -> AnswerScene:
         """See `Scenes`."""
@@ -159,7 +205,7 @@ class FictionScenes:
             known = self._read_one_by_one(riddle, [one for one in golds if rng.random() < 0.5])
         elif len(known) < len(riddle.clues):  # of a chain there is one order only
             known = list(range(len(riddle.clues)))
-        entries = self._with_stray(asked, riddle, self._entries(riddle, known), rng)
+        entries = self._memory(riddle, known, rng)
         complete = len(known) == len(riddle.clues)
         answer = self._ids(f" {asked.answer}") if complete else []
         return AnswerScene(self._ids(asked.text), entries, answer)
@@ -200,10 +246,9 @@ class FictionScenes:
         now: Sequence[Entity],
         tokens: int,
         rng: np.random.Generator,
-    ) -> tuple[Ids, dict[int, tuple[int | None, int | None]]]:
+    ) -> tuple[Ids, dict[int, Places]]:
         """`tokens` consecutive ids of a context that holds the documents `now`, and the clues that
-        stand there whole, behind their document's name: each with the places of its title and of
-        its value."""
+        stand there whole, behind their document's name: each with its places there."""
         golds = [(self._ids(body), gold) for body, gold in self._told(riddle, now)]
         hay = self._hay(asked, riddle, tokens - sum(len(body) for body, _ in golds), rng)
         units = self._shuffled(hay, golds, rng)
@@ -220,22 +265,23 @@ class FictionScenes:
             first = len(units[0][0]) + len(self.numbers[number])
             start = int(rng.integers(0, max(1, min(first, len(ids) - tokens + 1))))
         end = start + tokens
-        read = {
-            clue: (
-                title - start if title >= start else None,
-                self._source(riddle, clue, ids[start:last], name - start),
-            )
-            for title, name, last, clue in spans
-            if start <= name and last <= end
-        }
+        read: dict[int, Places] = {}
+        for title, name, last, clue in spans:
+            if start <= name and last <= end:
+                own = title if title >= start else name
+                read[clue] = self._places(riddle, clue, ids[start:last], own - start)
         return ids[start:end], read
 
-    def _source(self, riddle: Riddle, clue: int, section: Ids, name: int) -> int | None:
-        """Where the value of a clue is told, the last time in the section behind the name."""
-        (entry,) = self._entries(riddle, [clue])
-        value = entry[entry.index(self.comma) + 2 : -1]
-        places = range(len(section) - len(value), name, -1)
-        return next((at for at in places if section[at : at + len(value)] == value), None)
+    def _places(self, riddle: Riddle, number: int, read: Ids, name: int) -> Places:
+        """Of a clue whose sentence ends the section so far `read`, of the document that says its
+        `name` there."""
+        clue = riddle.clues[number]
+        if clue.end == clue.told.entity:
+            about = self._ids(f" {riddle.world.name(clue.start)}")
+            said = _found_last(read, about, name)
+            return Places(name, None if said is None else said + len(about) - 1)
+        value = _found_last(read, self._ids(f" {clue.said}"), name)
+        return Places(value, value)
 
     def _told(self, riddle: Riddle, entities: Sequence[Entity]) -> Iterable[tuple[str, Entity]]:
         """The entities' documents, each with the blank line after it."""
@@ -297,25 +343,24 @@ class FictionScenes:
             known += riddle.told_by(riddle.of([gold]), known)
         return known
 
-    def _entries(self, riddle: Riddle, numbers: Iterable[int]) -> list[Ids]:
-        return [self._ids(riddle.clues[number].entry) for number in numbers]
+    def _notes(
+        self, riddle: Riddle, known: Collection[int], told: Mapping[int, Places]
+    ) -> list[Note]:
+        """A memory that knows these clues; of those that the section told, their places."""
+        notes = []
+        for number in riddle.reached(known):
+            clue = riddle.clues[number]
+            entry = self._ids(clue.entry if number in known else clue.pending)
+            lead = len(self._ids(clue.lead))
+            value, mention = told.get(number, NOWHERE)
+            notes.append(Note(entry, lead, number in told, value, mention))
+        return notes
 
-    def _with_stray(
-        self,
-        asked: FictionQuestion,
-        riddle: Riddle,
-        entries: list[Ids],
-        rng: np.random.Generator,
-    ) -> list[Ids]:
-        """The entries, at times with one that a near miss tells among them."""
-        if rng.random() < STRAY_ENTRY and asked.near:
-            other = asked.near[int(rng.integers(len(asked.near)))]
-            kind = KINDS[other.kind]
-            facts = [c.told.fact for c in riddle.clues if c.told.fact in _facts(kind)]
-            if facts:
-                text = entry_text(riddle.world, Told(other, facts[-1]))
-                entries.insert(int(rng.integers(len(entries) + 1)), self._ids(text))
-        return entries
+    def _memory(
+        self, riddle: Riddle, known: Collection[int], rng: np.random.Generator
+    ) -> list[Note]:
+        """A prompt's memory that knows these clues."""
+        return [] if not known and rng.random() < NO_PLAN else self._notes(riddle, known, {})
 
     def _ids(self, text: str) -> Ids:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
@@ -329,11 +374,20 @@ def _rendered(world: World, codes: Sequence[int]) -> list[str]:
     return [f"{story}{BETWEEN}" for story in stories]
 
 
-def entry_text(world: World, told: Told) -> str:
-    """What a memory says of a fact: ` Jabrel Nirav, studied: Zaskuth Institute of Jewellery;`"""
-    target = _target(world, told)
-    said = world.name(target) if target else world.value(told.entity, told.fact)
-    return f" {world.name(told.entity)}, {told.fact}: {said}{ENTRY_ENDS}"
+def _found_last(ids: Ids, part: Ids, after: int) -> int | None:
+    """Where a part begins last, behind a place."""
+    places = range(len(ids) - len(part), after, -1)
+    return next((at for at in places if ids[at : at + len(part)] == part), None)
+
+
+def _clue(world: World, told: Told, *, inverse: bool) -> Clue:
+    """As it is noted where the fact's own entity is known; `inverse`: where the other is."""
+    other = _target(world, told)
+    if inverse and other is not None:
+        lead = f" {world.name(other)}, {told.fact} of"
+        return Clue(told, lead, other, world.name(told.entity), told.entity)
+    said = world.value(told.entity, told.fact) if other is None else world.name(other)
+    return Clue(told, f" {world.name(told.entity)}, {told.fact}:", told.entity, said, other)
 
 
 def needed(kind: str, facts: Sequence[Told]) -> list[Told]:
@@ -351,11 +405,3 @@ def needed(kind: str, facts: Sequence[Told]) -> list[Told]:
 def _target(world: World, told: Told) -> Entity | None:
     relations = RELATIONS[KINDS[told.entity.kind]]
     return world.target(told.entity, told.fact) if told.fact in relations else None
-
-
-def _facts(kind: str) -> Collection[str]:
-    return {*RELATIONS[kind], *ATTRIBUTES[kind]}
-
-
-def _joined(entries: Iterable[Ids]) -> Ids:
-    return [token for entry in entries for token in entry]

@@ -33,34 +33,50 @@ class Odds:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """An entry of a memory. Where it says first what it is about, as the question or an entry
+    before it tells, that takes `lead` tokens. `new`: the section tells it; the rest of it stands
+    from the section's token `value` on, and `mention` is where the section says what it is about
+    and what it tells of that (None: not in one piece)."""
+
+    entry: Ids
+    lead: int = 0
+    new: bool = False
+    value: int | None = None
+    mention: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
-    """Tokens for all that a scene fills: the question, the section, and the memory, which stands
-    in the prompt, and in the reply with what is added. `chunk`: the most of a section.
-    `told`: how often the reply says what is added."""
+    """Tokens for all that a scene fills: the question, the section, the memory in the prompt and
+    the one in the reply. `chunk`: the most of a section. `thinks`: the reply says what is new
+    twice."""
 
     tokens: int
     chunk: int
-    told: int = 1
+    thinks: bool = False
 
-    def section(self, question: Ids, memory: Ids, added: Sequence[Ids]) -> int:
-        """What is left for the section."""
-        new = sum(len(entry) for entry in added)
-        return min(self.chunk, self.tokens - len(question) - 2 * len(memory) - self.told * new - 2)
+    def section(self, question: Ids, old: Sequence[Note], after: Sequence[Note]) -> int:
+        """What is left for the section. `old`, `after`: the two memories."""
+        said = [*old, *after, *(note for note in after if note.new and self.thinks)]
+        return min(self.chunk, self.tokens - len(question) - sum(len(n.entry) for n in said) - 2)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryScene:
-    """A memory turn. `old`: the memory's entries; `added`: what the section adds; `complete`:
-    whether the memory then holds all that is asked for, where the question tells. `sources`: of
-    each added entry, the section's places where its document's title and its value begin, where
-    they stand there."""
+    """A memory turn. `old`: the memory's entries; `notes`: those of the reply, in order;
+    `complete`: whether they hold all that is asked for, where the question tells."""
 
     question: Ids
-    old: Sequence[Ids]
+    old: Sequence[Note]
     section: Ids
-    added: Sequence[Ids]
+    notes: Sequence[Note]
     complete: bool
-    sources: Sequence[tuple[int | None, int | None]] = ()
+
+    @property
+    def new(self) -> list[Note]:
+        """What the section tells."""
+        return [note for note in self.notes if note.new]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +84,7 @@ class AnswerScene:
     """An answer turn; `answer` without a full stop, empty if the memory does not tell."""
 
     question: Ids
-    entries: Sequence[Ids]
+    entries: Sequence[Note]
     answer: Ids
 
 

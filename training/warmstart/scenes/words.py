@@ -19,7 +19,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from tasks.ruler import cwe, fwe
-from training.warmstart.scenes.scene import AnswerScene, MemoryScene, Odds, Room, WholeScene
+from training.warmstart.scenes.scene import AnswerScene, MemoryScene, Note, Odds, Room, WholeScene
 from training.warmstart.stories import Ids, TaskShape
 
 FWE_LETTERS, FWE_GOLDS = 6, 3
@@ -54,16 +54,17 @@ class WordScenes:
         known: list[str] = []
         if rng.random() < KNOWN_BEFORE:
             known = golds if shape.base == "fwe" else golds[: int(rng.integers(1, len(golds) + 1))]
-        question, old = self.questions[shape.base], self._entries(known)
-        likely = [] if shape.base == "fwe" and known else self._entries(golds[len(known) :])
-        tokens = room.section(question, [t for entry in old for t in entry], likely)
+        question, old = self.questions[shape.base], self._notes(known)
+        likely = [] if shape.base == "fwe" and known else golds[len(known) :]
+        tokens = room.section(question, old, [*old, *self._notes(likely, new=True)])
         text = self._text(shape, golds, tokens, rng)
         section = self._ids(text)[: tokens - int(rng.integers(0, 8))]
         words = self.tokenizer.decode(section).split()[:-1]
         added = [word for word in self._noted(shape, words) if word not in known]
         if shape.base == "fwe" and known:
             added = []
-        return MemoryScene(question, old, section, self._entries(added), False)
+        notes = [*old, *self._notes(added, new=True)]
+        return MemoryScene(question, old, section, notes, False)
 
     def answer(self, shape: TaskShape, rng: np.random.Generator) -> AnswerScene:
         """See `Scenes`."""
@@ -72,7 +73,7 @@ class WordScenes:
             golds = golds[: int(rng.integers(0, len(golds)))]
         entries = self._entries(golds)
         said = [token for entry in entries for token in entry][:-1]
-        return AnswerScene(self.questions[shape.base], entries, said)
+        return AnswerScene(self.questions[shape.base], self._notes(golds), said)
 
     def whole(
         self, shape: TaskShape, tokens: int, near: float, rng: np.random.Generator
@@ -116,6 +117,9 @@ class WordScenes:
             return [word for word, _ in counts.most_common(FWE_GOLDS)]
         counts = Counter(word for word in words if not word[0].isdigit())
         return [word for word, count in counts.items() if count > 1][:CWE_COMMON]
+
+    def _notes(self, words: Sequence[str], *, new: bool = False) -> list[Note]:
+        return [Note(entry, new=new) for entry in self._entries(words)]
 
     def _entries(self, words: Sequence[str]) -> list[Ids]:
         return [self._ids(f" {word}.") for word in words]
