@@ -164,7 +164,7 @@ def test_no_fact_of_a_document_that_the_question_names_is_missed(tokenizer: Toke
     assert found > 20
 
 
-@pytest.mark.parametrize(("chunks", "share"), [(1, 1.0), (3, 0.78), (170, 0.61)])
+@pytest.mark.parametrize(("chunks", "share"), [(1, 1.0), (3, 0.78), (11, 0.65), (170, 0.61)])
 def test_a_reader_without_an_error_misses_what_comes_before_its_clue(
     chunks: int, share: float, tokenizer: Tokenizer
 ) -> None:

@@ -32,14 +32,14 @@ from tokenizers import Tokenizer
 
 from agents.gru_mem import AnswerLayout
 from tasks.questions.documents import heading
-from training.warmstart.guide import Guide, Source, joined
+from training.warmstart.guide import Guide, Source
 from training.warmstart.mimetic import Landmarks
 from training.warmstart.points import Point, points_of, read_in_row, read_whole
 from training.warmstart.prompts import FOUND, UNKNOWN
 from training.warmstart.scenes.fiction import ENTRY_ENDS, FictionScenes
 from training.warmstart.scenes.scene import Odds, Room, Scenes
 from training.warmstart.scenes.words import WordScenes
-from training.warmstart.stories import Ids, Story, StoryTeller, TaskShape
+from training.warmstart.stories import Ids, Story, StoryTeller, TaskShape, joined
 
 Kind = Literal["memory", "answer", "full_context", "gru_memory", "gru_answer"]
 

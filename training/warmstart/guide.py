@@ -19,7 +19,7 @@ from training.warmstart.points import (
 )
 from training.warmstart.prompts import FixedTexts
 from training.warmstart.scenes.scene import MemoryScene, Note
-from training.warmstart.stories import Ids
+from training.warmstart.stories import Ids, find, find_last, joined
 
 Source = tuple[int, int, int]
 """The place before a value that is said, where the section tells it, and where it stands there: the
@@ -165,19 +165,3 @@ class Guide:
             places += range(at, at + note.lead)
             at += len(note.entry)
         return places
-
-
-def find(ids: Ids, part: Ids) -> int:
-    """Where a part begins first; -1 if nowhere."""
-    places = range(len(ids) - len(part) + 1)
-    return next((at for at in places if ids[at : at + len(part)] == part), -1)
-
-
-def find_last(ids: Ids, part: Ids) -> int:
-    """Where a part begins last; -1 if nowhere."""
-    places = range(len(ids) - len(part), -1, -1)
-    return next((at for at in places if ids[at : at + len(part)] == part), -1)
-
-
-def joined(entries: Sequence[Ids]) -> Ids:
-    return [token for entry in entries for token in entry]

@@ -17,6 +17,9 @@ arXiv:2209.11895), and training only refines it. Nothing about it needs other th
 - layer 1, head 3 looks at the title of the document that a token stands in, or the name that an
   entry begins with, and writes its first tokens beside the last slot; two heads of layer 2 look
   where it is the same: which of the tokens there are asked for, they have to learn;
+- layer 3, heads 0 and 1 start random: training shows them the value that those led to, as it shows
+  layer 1's head 3 the title, lest it rest on the first token everywhere
+  (`training.warmstart.guide`);
 - the last layer, heads 0 and 1 copy what they look at; they are written as layer 1's, but what the
   layers between add drowns that: training shows them where each token of a reply stands already
   (`training.warmstart.points`);
@@ -88,7 +91,6 @@ TITLE_LOGIT, NEAR_LOGIT = 60.0, 6.0
 """Of a title's first tokens, and the most for each of NEAR_PAIRS. The first outweighs all of these
 together, so that no token near by is taken for a title."""
 TITLE_LAYER, TITLE_HEADS = 1, range(3, 4)
-"""Left to itself the title head is gone after a run: it rests on the first token everywhere."""
 DOCUMENT_LAYER, DOCUMENT_HEADS = 2, range(2, 4)
 VALUE_LAYER, VALUE_HEADS = 3, range(2)
 """With what the document heads found, these find what is told there; random at the start."""

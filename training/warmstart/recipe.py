@@ -55,8 +55,8 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stretch of the curriculum. `looks`: weight of the loss of where the document heads look;
-    `until` as above; what else has no word here as in `Odds`."""
+    """A stretch of the curriculum. `looks`: weight of the loss of where heads look
+    (`training.warmstart.guide`); `until` as above; what else has no word here as in `Odds`."""
 
     steps: int
     buckets: tuple[Bucket, ...]

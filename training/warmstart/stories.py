@@ -5,6 +5,7 @@ RULER's niah and variable tracking (`tasks/ruler/`), whose sentences these are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from string import ascii_uppercase
@@ -215,3 +216,20 @@ class StoryTeller:
         fixed = self.fixed
         question = fixed.track + fixed.find + self.ids(f" {value}") + fixed.in_text
         return Story(shape, question, tuple(facts), tuple(range(len(facts))))
+
+
+def find(ids: Ids, part: Ids) -> int:
+    """Where a part begins first; -1 if nowhere."""
+    places = range(len(ids) - len(part) + 1)
+    return next((at for at in places if ids[at : at + len(part)] == part), -1)
+
+
+def find_last(ids: Ids, part: Ids, after: int = -1) -> int:
+    """Where a part begins last, behind a place; -1 if nowhere."""
+    places = range(len(ids) - len(part), after, -1)
+    return next((at for at in places if ids[at : at + len(part)] == part), -1)
+
+
+def joined(entries: Sequence[Ids]) -> Ids:
+    """The entries one behind the other."""
+    return [token for entry in entries for token in entry]

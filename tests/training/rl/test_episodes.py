@@ -26,7 +26,7 @@ from training.rl.episodes.memory_turns import (
     judged_notes,
     note_metrics,
 )
-from training.rl.episodes.notes import Due, written
+from training.rl.episodes.notes import Due, Fact, Notebook, written
 from training.rl.episodes.play import played
 from training.rl.judge import Group, judge
 from training.rl.recipe import Episodes, RlRecipe
@@ -72,7 +72,8 @@ def state(
     undecided: float = 0.5,
 ) -> State:
     prompt = (1, 2, number)
-    return State(sample(), prompt, FIRST, 0, DUE, frozenset(facts), erred, undecided)
+    book = Notebook(tuple(Fact(entry, frozenset(), None) for entry in facts))
+    return State(sample(), prompt, FIRST, 0, DUE, book, erred, undecided)
 
 
 def played_states(states: Sequence[State], engine: Says, recipe: RlRecipe) -> list[Group]:

@@ -33,7 +33,14 @@ from core.tokens import Tokenizer
 from core.types import Sample, Trajectory, Turn
 from training.rl.advantages import informative, trajectory_advantages
 from training.rl.engines.engine import Generated
-from training.rl.episodes.notes import Due, Written, entries_of, notebook_of, written
+from training.rl.episodes.notes import (
+    Due,
+    Notebook,
+    Written,
+    entries_of,
+    notebook_of,
+    written,
+)
 from training.rl.episodes.play import Ids, turn_of
 from training.rl.judge import Group, conversation
 from training.rl.recipe import Episodes, RlRecipe
@@ -48,8 +55,8 @@ SURE = 0.002
 @dataclass(frozen=True, slots=True)
 class State:
     """Where an episode starts: a memory turn's prompt, and what it is to be judged by. `memory`
-    and `chunk`: what the prompt holds. `facts`: all that a complete memory holds. `erred`: whether
-    the turn that it is from did; `undecided`: how near a token of it was to being another, 0 to
+    and `chunk`: what the prompt holds. `notebook`: the right entries. `erred`: whether the turn
+    that it is from did; `undecided`: how near a token of it was to being another, 0 to
     0.5."""
 
     sample: Sample
@@ -57,7 +64,7 @@ class State:
     memory: str
     chunk: int
     due: Due
-    facts: frozenset[str]
+    notebook: Notebook
     erred: bool
     undecided: float = UNDECIDED
 
@@ -79,7 +86,6 @@ def _turns_of(group: Group, recipe: RlRecipe, tokenizer: Tokenizer) -> list[Note
     notebook = notebook_of(group.sample, tokenizer, recipe.chunk_tokens)
     if notebook is None:
         return []
-    facts = frozenset(fact.entry for fact in notebook.facts)
     found = []
     for end in group.trajectories:
         memory = NO_MEMORY
@@ -96,7 +102,7 @@ def _turns_of(group: Group, recipe: RlRecipe, tokenizer: Tokenizer) -> list[Note
                 memory=memory,
                 chunk=chunk,
                 due=due,
-                facts=facts,
+                notebook=notebook,
                 erred=not made.right,
                 undecided=_undecided(turn),
             )
@@ -183,7 +189,7 @@ def _exit(state: State, turn: Turn) -> float:
     """The exit gate's reward at this chunk: it should close where the memory is complete."""
     gates = parse_gates(turn.reply)
     done = gates is not None and gates.done
-    if done == (state.facts <= {*entries_of(turn.memory or NO_MEMORY)}):
+    if done == state.notebook.complete(entries_of(turn.memory or NO_MEMORY)):
         return 0.0
     return EXIT_EARLY if done else EXIT_LATE
 

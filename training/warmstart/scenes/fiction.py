@@ -44,7 +44,7 @@ from tasks.fiction.world import (
 )
 from tasks.questions.documents import heading
 from training.warmstart.scenes.scene import AnswerScene, MemoryScene, Note, Odds, Room, WholeScene
-from training.warmstart.stories import Ids, TaskShape
+from training.warmstart.stories import Ids, TaskShape, find_last
 
 FIRST_WORLD, WORLDS = 1 << 32, 1 << 32
 COMPARISONS = 0.25
@@ -278,10 +278,10 @@ class FictionScenes:
         clue = riddle.clues[number]
         if clue.end == clue.told.entity:
             about = self._ids(f" {riddle.world.name(clue.start)}")
-            said = _found_last(read, about, name)
-            return Places(name, None if said is None else said + len(about) - 1)
-        value = _found_last(read, self._ids(f" {clue.said}"), name)
-        return Places(value, value)
+            said = find_last(read, about, after=name)
+            return Places(name, said + len(about) - 1 if said >= 0 else None)
+        value = find_last(read, self._ids(f" {clue.said}"), after=name)
+        return Places(value, value) if value >= 0 else NOWHERE
 
     def _told(self, riddle: Riddle, entities: Sequence[Entity]) -> Iterable[tuple[str, Entity]]:
         """The entities' documents, each with the blank line after it."""
@@ -372,12 +372,6 @@ def _rendered(world: World, codes: Sequence[int]) -> list[str]:
         return []
     stories = outlines(world, np.array(codes, dtype=np.int64)).render()
     return [f"{story}{BETWEEN}" for story in stories]
-
-
-def _found_last(ids: Ids, part: Ids, after: int) -> int | None:
-    """Where a part begins last, behind a place."""
-    places = range(len(ids) - len(part), after, -1)
-    return next((at for at in places if ids[at : at + len(part)] == part), None)
 
 
 def _clue(world: World, told: Told, *, inverse: bool) -> Clue:
