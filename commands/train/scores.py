@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.flags import DONE, at_least, examples, names, numbers
+from core.names import base_of
+from core.types import Json
 
 if TYPE_CHECKING:
     from training.scores import TaskScore
@@ -23,7 +27,10 @@ def add_scores(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "scores",
         help="a quick look at a checkpoint: accuracy through the agents, in this process",
         description="Measures a checkpoint on the tasks themselves with the trainer's own engine "
-        "(no pool), and writes scores.json. MODEL lends the settings of its methods.",
+        "(no pool), and writes scores.json. MODEL lends the settings of its methods. Of the "
+        "needle tasks, vt and the fiction it reads the memories too, as the pocket models write "
+        "them: the share of entries stored and kept, of turns without an error, and what score "
+        "follows at each length from the errors at the first.",
         epilog=examples(
             "train scores pocket-memagent",
             "train scores pocket-grumem --methods gru_mem --checkpoint results/train/pocket-grumem",
@@ -66,7 +73,7 @@ def scores(arguments: argparse.Namespace) -> int:
         layer = catalogue_settings(method, name, entry.methods)
         settings[name] = method_settings(method, name, layer)
     cells = [
-        ScoreRequest(task, method, length, arguments.samples)
+        ScoreRequest(task, method, length, arguments.samples, _noted(method, settings[method]))
         for method in arguments.methods
         for task in arguments.tasks
         for length in arguments.lengths
@@ -87,9 +94,23 @@ def scores(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def _noted(method: str, settings: Mapping[str, Json]) -> int | None:
+    """The tokens of a chunk, of an agent whose memory can be read."""
+    from training.rl.agent import NOTED
+
+    if base_of(method) not in NOTED:
+        return None
+    return int(str(settings["chunk_tokens"]))
+
+
 def _tell(one: TaskScore) -> None:
     print(
         f"{one.method:12}  {one.task:24}  {one.length:>9,}  strict {100 * one.score:5.1f}"
-        f"  all golds {one.whole}/{one.samples}  turns {one.turns}  nats a token {one.nats:.4f}",
-        flush=True,
+        f"  all golds {one.whole}/{one.samples}  turns {one.turns}  nats a token {one.nats:.4f}"
     )
+    if one.notes:
+        shares = ("stored", "kept", "right", "follows", "reachable")
+        told = [f"{name} {100 * one.notes[name]:.2f}" for name in shares if name in one.notes]
+        wrong = sum(one.notes.get(name, 0.0) for name in ("blurred", "invented", "repeated"))
+        print(f"{'':14}memory, in %: {'  '.join(told)}; wrong entries a turn {wrong:.4f}")
+    sys.stdout.flush()

@@ -6,10 +6,15 @@ import pytest
 
 import run
 from agents.memagent import MemAgent, MemAgentSettings
+from core.tokens import Tokenizer
 from core.types import Sampling
+from tasks.corpora.read import Corpora
+from tasks.registry import find_task
+from tasks.task import Coordinates, Materials
 from tests.tiny_model import write_tiny_model
 from tests.training.rl.tiny import write_tiny_checkpoint
-from training.scores import ScoreRequest, TaskScore, measure, scores_json
+from training.rl.episodes.notes import notebook_of
+from training.scores import ScoreRequest, TaskScore, measure, reader, scores_json
 
 
 def test_a_checkpoint_is_measured_through_task_and_method(tmp_path: Path) -> None:
@@ -28,6 +33,27 @@ def test_a_checkpoint_is_measured_through_task_and_method(tmp_path: Path) -> Non
     assert found.low == 0 < found.high
     told = json.loads(scores_json([found], {"seed": 0}))
     assert told["cells"][0]["task"] == "niah_single_1"
+    assert found.notes == {}
+
+
+def test_what_score_follows_from_the_errors_of_a_turn(tmp_path: Path) -> None:
+    tokens = Tokenizer.load(write_tiny_checkpoint(tmp_path / "model"))
+    materials = Materials(tokens, Corpora())
+
+    def follows(task: str, length: int, **rates: float) -> tuple[float, float]:
+        sample = find_task(task).sample(Coordinates(0, length, 1), materials)
+        book = notebook_of(sample, tokens, 200)
+        assert book is not None
+        told = reader([(sample, book)], tokens, 200, rates)
+        return told["reachable"], told["follows"]
+
+    reachable, held = follows("niah_multivalue_noise", 2000, stored=1.0, kept=1.0)
+    assert reachable == held in (0.5, 0.75, 1.0)  # a needle on a chunk's edge is lost
+    assert follows("niah_multivalue_noise", 2000, stored=0.5) == (reachable, held / 2)
+    decay = [follows("vt", length, kept=0.98)[1] for length in (1000, 4000, 16000)]
+    assert decay[0] > decay[1] > decay[2] > 0
+    all_of = follows("fiction_2hop", 2000, stored=0.5)
+    assert all_of in ((1.0, 0.25), (0.0, 0.0))  # both facts, or no answer
 
 
 def test_what_is_drawn_colder_has_less_entropy(tmp_path: Path) -> None:
@@ -59,3 +85,6 @@ def test_the_command_writes_scores_of_the_methods_asked_for(
         ("memagent", 600), ("memagent", 700), ("gru_mem", 600), ("gru_mem", 700)
     ]  # fmt: skip
     assert told["sampling"]["temperature"] == 0.7
+    for cell in told["cells"]:
+        assert cell["notes"]["right"] <= 1
+        assert 0 <= cell["notes"]["follows"] <= cell["notes"]["reachable"] <= 1

@@ -68,7 +68,8 @@ class Collector:
         lost -= sum(len(group.trajectories) for group in (*groups, *dropped))
         rollouts = [*groups, *dropped, *self._scouts(step)]
         turns = noted_turns(rollouts, recipe, self.tokenizer)
-        metrics = rollout_metrics(rollouts) | note_metrics(turns, "notes")
+        metrics = rollout_metrics(rollouts)
+        metrics |= {f"notes/{name}": value for name, value in note_metrics(turns).items()}
         lines = list(logged(rollouts, step + 1, recipe.log_rollouts))
         if recipe.episodes is not None:
             for name, (more, alike) in self._turns(step, rollouts, turns).items():

@@ -159,17 +159,17 @@ def test_how_undecided_a_turn_was_is_told_by_its_reply() -> None:
 
 def test_errors_a_turn_are_shares_of_what_was_due() -> None:
     turns = [noted(state(0)), noted(state(1, erred=True))]
-    assert note_metrics(turns, "notes") == {
-        "notes/right": 0.5,
-        "notes/blurred": 0.0,
-        "notes/invented": 0.0,
-        "notes/repeated": 0.0,
-        "notes/kept": 0.5,
-        "notes/lost": 0.5,
-        "notes/stored": 0.5,
-        "notes/missed": 0.5,
+    assert note_metrics(turns) == {
+        "right": 0.5,
+        "blurred": 0.0,
+        "invented": 0.0,
+        "repeated": 0.0,
+        "kept": 0.5,
+        "lost": 0.5,
+        "stored": 0.5,
+        "missed": 0.5,
     }
-    assert note_metrics([], "notes") == {}
+    assert note_metrics([]) == {}
 
 
 def test_answers_start_from_the_last_prompts_of_rollouts_that_came_to_one() -> None:

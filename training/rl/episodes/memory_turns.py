@@ -79,25 +79,30 @@ class NotedTurn:
 
 def noted_turns(groups: Iterable[Group], recipe: RlRecipe, tokenizer: Tokenizer) -> list[NotedTurn]:
     """The memory turns of the groups' rollouts; none of tasks whose right entries are unknown."""
-    return [turn for group in groups for turn in _turns_of(group, recipe, tokenizer)]
-
-
-def _turns_of(group: Group, recipe: RlRecipe, tokenizer: Tokenizer) -> list[NotedTurn]:
-    notebook = notebook_of(group.sample, tokenizer, recipe.chunk_tokens)
-    if notebook is None:
-        return []
     found = []
-    for end in group.trajectories:
+    for group in groups:
+        notebook = notebook_of(group.sample, tokenizer, recipe.chunk_tokens)
+        if notebook is not None:
+            found += turns_of(group.sample, group.trajectories, notebook, recipe.chunk_tokens)
+    return found
+
+
+def turns_of(
+    sample: Sample, rollouts: Iterable[Trajectory], notebook: Notebook, chunk_tokens: int
+) -> list[NotedTurn]:
+    """The memory turns of a sample's rollouts."""
+    found = []
+    for end in rollouts:
         memory = NO_MEMORY
         for turn in end.turns:
             if turn.tag != "memory" or turn.prompt_ids is None or not turn.reads:
                 continue
-            chunk = turn.reads[0].start // recipe.chunk_tokens
+            chunk = turn.reads[0].start // chunk_tokens
             due = notebook.due(entries_of(memory), chunk)
             after = NO_MEMORY if turn.memory is None else turn.memory
             made = written(due, entries_of(after))
             state = State(
-                sample=group.sample,
+                sample=sample,
                 prompt=turn.prompt_ids,
                 memory=memory,
                 chunk=chunk,
@@ -200,7 +205,7 @@ def _update(state: State, turn: Turn) -> float:
     return 1.0 if gates is not None and gates.useful == bool(state.due.new) else -1.0
 
 
-def note_metrics(turns: Iterable[NotedTurn], name: str) -> dict[str, float]:
+def note_metrics(turns: Iterable[NotedTurn]) -> dict[str, float]:
     """The errors a turn: of the entries due of old the share kept and lost, of the new ones the
     share stored and missed, a turn's blurred, invented and repeated ones, and the share of turns
     without any error."""
@@ -220,4 +225,4 @@ def note_metrics(turns: Iterable[NotedTurn], name: str) -> dict[str, float]:
     if store:
         metrics["stored"] = sum(one.stored for one in made) / store
         metrics["missed"] = 1 - metrics["stored"]
-    return {f"{name}/{key}": value for key, value in metrics.items()}
+    return metrics

@@ -102,6 +102,18 @@ class Notebook:
         assert self.riddle is not None
         return frozenset(_plain(self.riddle.clues[number].pending) for number in numbers)
 
+    def read_so(self, chunks: int) -> dict[int, int]:
+        """What a reader without an error finds in so many chunks: of each fact, by its number, the
+        chunk. The others are parted by an edge, or stand before what tells that they matter."""
+        found: dict[int, int] = {}
+        memory: list[str] = []
+        number_of = {fact.entry: number for number, fact in enumerate(self.facts)}
+        for chunk in range(chunks):
+            due = self.due(memory, chunk)
+            found |= {number_of[entry]: chunk for entry in sorted(due.new)}
+            memory = sorted(due.all)
+        return found
+
     def complete(self, memory: Collection[str]) -> bool:
         """Whether the memory holds all."""
         return all(fact.entry in memory for fact in self.facts)
