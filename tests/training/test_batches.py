@@ -78,6 +78,10 @@ def test_looks_are_how_likely_the_document_and_value_heads_look_at_the_sources(
     assert looks is not None
     torch.testing.assert_close(looks, torch.stack(expected).sum(), rtol=1e-4, atol=1e-4)
     assert logits_and_looks(model, collate(shown, 160, 0))[1] is None
+    shown = [replace(turn, sources=(), absent=turn.sources) for turn in shown]
+    absent = collate(shown, 160, 0, training=True, absent=True)
+    assert torch.equal(absent.sources_4M, batch.sources_4M)
+    assert not collate(shown, 160, 0, training=True).sources_4M.numel()
 
 
 def test_the_title_head_is_shown_all_tokens_of_a_title(

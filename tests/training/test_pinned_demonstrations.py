@@ -25,7 +25,7 @@ STEPS_PINNED = 24
 TRAINING = {
     "pocket-base": "bb282404e2034074",
     "pocket-long": "4eaea9e3e619471b",
-    "pocket2-base": "f7d2ef3ac653308f",
+    "pocket2-base": "61cdab3c42f70a78",
 }
 HELD_OUT = {
     "pocket-base": "87180ca222cf3e25",

@@ -229,6 +229,26 @@ def test_each_added_value_is_told_where_its_source_is(
     assert inverse > 3
 
 
+def test_what_the_section_does_not_tell_is_looked_for_at_the_messages_end(
+    writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    rng = np.random.default_rng(12)
+    absent = 0
+    for gates in (False, True) * 30:
+        turn = writer.memory_turn(FICTION, 944, Odds(near=0.02), rng, gates=gates)
+        both = [*turn.prompt, *turn.reply]
+        memory = tokenizer.decode(turn.reply).rpartition("Found:")[2]
+        assert len(turn.absent) == memory.count("unknown;")
+        for said, source, stands in turn.absent:
+            assert tokenizer.decode([both[said + 1]]) == " unknown"
+            assert source == stands
+            assert tokenizer.decode(both[source:], skip_special_tokens=False).startswith(
+                "<|im_end|>\n<|im_start|>assistant"
+            )
+        absent += len(turn.absent)
+    assert absent > 20
+
+
 def test_a_documents_tokens_are_shown_its_title_and_an_entrys_its_name(
     writer: DemonstrationWriter, tokenizer: Tokenizer
 ) -> None:

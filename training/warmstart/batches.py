@@ -57,10 +57,16 @@ class Batch:
 
 
 def collate(
-    demonstrations: Sequence[Demonstration], tokens: int, pad: int, *, training: bool = False
+    demonstrations: Sequence[Demonstration],
+    tokens: int,
+    pad: int,
+    *,
+    training: bool = False,
+    absent: bool = False,
 ) -> Batch:
     """Pad to `tokens`. `training`: what the prompts foretell is to be predicted too, and the
-    document and pointer heads are shown where to look; held-out turns have neither.
+    document and pointer heads are shown where to look, `absent`: also where the section does not
+    tell what is looked for; held-out turns have neither.
 
     Raises:
         ValueError: a demonstration is longer.
@@ -81,6 +87,7 @@ def collate(
         places = [*(shown.foretold if training else ()), *range(start, len(both))]
         if training:
             sources += [(row, *source) for source in shown.sources]
+            sources += [(row, *source) for source in shown.absent if absent]
             titles += [(row, *title) for title in shown.titles]
             points += [(row, said, place) for said, place in shown.points]
         rows += [row] * len(places)
@@ -150,7 +157,7 @@ def training_batch(
     bucket = stage.buckets[_pick([bucket.weight for bucket in stage.buckets], rng)]
     count = max(1, recipe.batch_tokens // bucket.tokens)
     shown = [_write(writer, bucket, stage, rng) for _ in range(count)]
-    return collate(shown, bucket.tokens, pad, training=True)
+    return collate(shown, bucket.tokens, pad, training=True, absent=stage.absent)
 
 
 def reply_logits(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:

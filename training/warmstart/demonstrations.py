@@ -74,9 +74,10 @@ class Demonstration:
     """One turn: what the model reads, and what it should reply (closed by `<|im_end|>`).
 
     `added`: entries that a memory turn adds; a keep turn has none. `foretold`: places of the prompt
-    whose tokens follow from what stands before them. `sources`: of the values that a section tells.
-    `titles`: places, and the first token and the end of the document's title, or the entry's name,
-    that they stand behind. `points`: of the reply's tokens, see `training.warmstart.points`.
+    whose tokens follow from what stands before them. `sources`: of the values that a section tells;
+    `absent`: of those that it does not. `titles`: places, and the first token and the end of the
+    document's title, or the entry's name, that they stand behind. `points`: of the reply's tokens,
+    see `training.warmstart.points`.
     """
 
     kind: Kind
@@ -86,6 +87,7 @@ class Demonstration:
     added: int = 0
     foretold: Sequence[int] = ()
     sources: Sequence[Source] = ()
+    absent: Sequence[Source] = ()
     titles: Sequence[tuple[int, int, int]] = ()
     points: Sequence[Point] = ()
 
@@ -346,11 +348,12 @@ class DemonstrationWriter:
         read = [guide.read(notes, scene, prompt, section) for notes in (scene.notes, scene.new)]
         points = guide.points(prompt, reply, *read, gates=gates)
         sources = guide.sources(scene, prompt, section, reply)
+        absent = guide.absent(scene, prompt, reply)
         foretold = guide.foretold(scene.old, head)
         reply = reply + self.end
         titles = guide.titles(prompt, reply, sources) if shape.haystack == "documents" else ()
         return Demonstration(
-            kind, shape.name, prompt, reply, len(new), foretold, sources, titles, points
+            kind, shape.name, prompt, reply, len(new), foretold, sources, absent, titles, points
         )
 
     def _answer_prompt(self, question: Ids, entries: Sequence[Ids], boxed: bool) -> Ids:

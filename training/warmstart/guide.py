@@ -138,6 +138,14 @@ class Guide:
                 found.append((at + note.lead - 1, section + note.mention, section + note.value))
         return found
 
+    def absent(self, scene: MemoryScene, prompt: Ids, reply: Ids) -> list[Source]:
+        """Of what is still looked for, where the reply says so: the section does not tell it, and
+        the prompt's message ends instead."""
+        nothing = self.nothing(prompt)
+        pending = [note for note in scene.notes if note.pending]
+        places = [len(prompt) + find(reply, note.entry) + note.lead - 1 for note in pending]
+        return [(place, nothing, nothing) for place in places]
+
     def titles(
         self, prompt: Ids, reply: Ids, sources: Sequence[Source]
     ) -> list[tuple[int, int, int]]:

@@ -56,7 +56,8 @@ class Bucket:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A stretch of the curriculum. `looks`: weight of the loss of where heads look
-    (`training.warmstart.guide`); `until` as above; what else has no word here as in `Odds`."""
+    (`training.warmstart.guide`), `absent`: also where the section does not tell what is looked for;
+    `until` as above; what else has no word here as in `Odds`."""
 
     steps: int
     buckets: tuple[Bucket, ...]
@@ -67,6 +68,7 @@ class Stage:
     one_new: float = 0.85
     again: float = 0.0
     looks: float = 0.0
+    absent: bool = False
     until: float | None = None
 
     @property

@@ -353,7 +353,8 @@ class FictionScenes:
             entry = self._ids(clue.entry if number in known else clue.pending)
             lead = len(self._ids(clue.lead))
             value, mention = told.get(number, NOWHERE)
-            notes.append(Note(entry, lead, number in told, value, mention))
+            pending = number not in known
+            notes.append(Note(entry, lead, number in told, value, mention, pending))
         return notes
 
     def _memory(

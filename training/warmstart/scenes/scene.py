@@ -37,13 +37,15 @@ class Note:
     """An entry of a memory. Where it says first what it is about, as the question or an entry
     before it tells, that takes `lead` tokens. `new`: the section tells it; the rest of it stands
     from the section's token `value` on, and `mention` is where the section says what it is about
-    and what it tells of that (None: not in one piece)."""
+    and what it tells of that (None: not in one piece). `pending`: what it leads to is still looked
+    for."""
 
     entry: Ids
     lead: int = 0
     new: bool = False
     value: int | None = None
     mention: int | None = None
+    pending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
