@@ -58,6 +58,14 @@ def test_the_rate_falls_at_the_end_of_the_last_stage_alone() -> None:
     assert Course(recipe).ends(3) is None
 
 
+def test_the_rate_may_fall_through_several_stages_of_known_length() -> None:
+    recipe = replace(staged(until=None), decay_steps=8)
+    rates = [Course(recipe).rate_at(step) / recipe.learning_rate for step in range(1, 10)]
+    assert rates == [1.0, 1.0, *(left / 8 for left in range(7, 0, -1))]
+    with pytest.raises(UsageError, match="at most the 4 steps of the last stages"):
+        replace(staged(until=0.5), decay_steps=8)
+
+
 def test_a_killed_run_of_a_curriculum_ends_with_the_unbroken_runs_weights(tmp_path: Path) -> None:
     recipe = staged(until=0.0)  # any share will do: the first evaluation ends the stage
 

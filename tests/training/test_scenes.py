@@ -249,6 +249,37 @@ def test_what_the_section_does_not_tell_is_looked_for_at_the_messages_end(
     assert absent > 20
 
 
+def test_a_drill_looks_for_more_in_one_section(
+    writer: DemonstrationWriter, tokenizer: Tokenizer
+) -> None:
+    """And for nothing that the section tells without finding it."""
+    rng = np.random.default_rng(13)
+    looked_up, told, missed = Counter[bool](), 0, 0
+    for drill in (False, True) * 20:
+        turn = writer.memory_turn(FICTION, 944, Odds(near=0.02, drill=float(drill)), rng)
+        text = tokenizer.decode(turn.prompt)
+        section = between(text, "<section>", "</section>")
+        looked_up[drill] += len(turn.sources) + len(turn.absent)
+        if not drill:
+            continue
+        assert not turn.foretold  # a question does not say what is drilled beside it
+        before = between(text, "Found:", "</memory>").split(";")
+        after = tokenizer.decode(turn.reply).partition("Found:")[2].split(";")
+        for old, new in zip(before[:-1], after, strict=False):
+            if not old.endswith(" unknown"):
+                assert new == old
+                continue
+            lead = old.removesuffix("unknown")
+            assert new.startswith(lead)
+            value, name = new.removeprefix(lead), lead.rpartition(", ")[0].strip()
+            assert value == "unknown" or (value in section and name in section)
+            told += value != "unknown"
+            missed += value == "unknown" and f":\n{name}\n" in section
+    assert looked_up[True] > 4 * looked_up[False]
+    assert told > 50
+    assert missed < 0.1 * told  # documents that the section's end cuts off
+
+
 def test_a_documents_tokens_are_shown_its_title_and_an_entrys_its_name(
     writer: DemonstrationWriter, tokenizer: Tokenizer
 ) -> None:

@@ -349,7 +349,7 @@ class DemonstrationWriter:
         points = guide.points(prompt, reply, *read, gates=gates)
         sources = guide.sources(scene, prompt, section, reply)
         absent = guide.absent(scene, prompt, reply)
-        foretold = guide.foretold(scene.old, head)
+        foretold = guide.foretold(scene.old, head) if scene.asked else ()
         reply = reply + self.end
         titles = guide.titles(prompt, reply, sources) if shape.haystack == "documents" else ()
         return Demonstration(

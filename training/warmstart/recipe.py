@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,11 +70,12 @@ class Stage:
     again: float = 0.0
     looks: float = 0.0
     absent: bool = False
+    drill: float = 0.0
     until: float | None = None
 
     @property
     def odds(self) -> Odds:
-        return Odds(self.near, self.blank, self.slips, self.one_new, self.again)
+        return Odds(self.near, self.blank, self.slips, self.one_new, self.again, self.drill)
 
     def tasks_of(self, bucket: Bucket) -> list[TaskShape]:
         """The tasks that are drawn for a bucket."""
@@ -145,10 +147,11 @@ class WarmstartRecipe:
                 f"recipe {self.name}: the last stage has a fixed number of steps, at whose end the "
                 "rate is zero; got until (or no stage at all)"
             )
-        if self.decay_steps > self.stages[-1].steps:
+        fixed = takewhile(lambda stage: stage.until is None, reversed(self.stages))
+        if self.decay_steps > (known := sum(stage.steps for stage in fixed)):
             raise UsageError(
                 f"recipe {self.name}: decay_steps {self.decay_steps}, expected at most the "
-                f"{self.stages[-1].steps} steps of the last stage"
+                f"{known} steps of the last stages, behind the last with until"
             )
         for stage in self.stages:
             shortest = min(task.least_tokens for task in stage.tasks)
@@ -199,10 +202,12 @@ class Course:
         return Course(self.recipe, (*now.starts, step))
 
     def ends(self, step: int) -> int | None:
-        """How many steps the run has in all, once its last stage has begun."""
+        """How many steps the run has in all, once no stage is left that may end early."""
         now = self._until(step)
-        last = len(now.starts) == len(self.recipe.stages)
-        return now.starts[-1] + self.recipe.stages[-1].steps if last else None
+        left = self.recipe.stages[len(now.starts) - 1 :]
+        if any(stage.until is not None for stage in left):
+            return None
+        return now.starts[-1] + sum(stage.steps for stage in left)
 
     def rate_at(self, step: int) -> float:
         """Learning rate: linear warm-up, constant, linear decay to zero at the end."""

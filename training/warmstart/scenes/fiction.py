@@ -34,6 +34,7 @@ from tasks.fiction.prose import outlines, sentences_of
 from tasks.fiction.questions import FictionQuestion, draw_question
 from tasks.fiction.trees import Told
 from tasks.fiction.world import (
+    ATTRIBUTES,
     BITS,
     RELATIONS,
     SIZE,
@@ -59,6 +60,9 @@ PENDING = "unknown"
 DOCUMENT_TOKENS = 60
 """A guess at the least that a document takes."""
 
+DRILL_FROM, DRILL_TOKENS = 250, 80
+"""Tokens of a turn without a drill, and for each of its facts."""
+
 # How often what happens.
 READ_BEFORE = 0.4
 """Gold documents that came before the section; of the others:"""
@@ -72,6 +76,10 @@ FULL_MEMORY = 0.7
 NO_PLAN = 0.4
 """Of the memories that know no fact, those that do not say either what is looked for: at the first
 turn."""
+DRILL_BEFORE, DRILL_NOW = 0.1, 0.65
+"""As READ_BEFORE and READ_NOW, of a drill's documents."""
+DRILL_NEAR, DRILL_INVERSE = 0.5, 0.25
+"""Of those, near misses; and of their relations, the ones looked for from the other side."""
 NO_GOLD = 0.05
 WHOLE_FIRST_LINE = 0.1
 
@@ -174,18 +182,24 @@ class FictionScenes:
     ) -> MemoryScene:
         """See `Scenes`."""
         asked, riddle = self.riddle(shape, rng)
+        own = riddle.documents
+        drill = bool(odds.drill) and rng.random() < odds.drill
+        if drill:
+            most = (room.tokens - DRILL_FROM) // DRILL_TOKENS
+            riddle = self._with_more(riddle, asked.near, most, rng)
         before: list[Entity] = []
         now: list[Entity] = []
         if rng.random() >= odds.blank:
             golds = riddle.documents
             for place in rng.permutation(len(golds)):
-                if rng.random() < READ_BEFORE:
+                asked_of = golds[place] in own
+                if rng.random() < (READ_BEFORE if asked_of else DRILL_BEFORE):
                     before.append(golds[place])
-                elif rng.random() < READ_NOW:
+                elif rng.random() < (READ_NOW if asked_of else DRILL_NOW):
                     now.append(golds[place])
         known = self._read_one_by_one(riddle, before)
         question = self._ids(asked.text)
-        old = self._memory(riddle, known, rng)
+        old = self._notes(riddle, known, {}) if drill else self._memory(riddle, known, rng)
         likely = riddle.told_by(riddle.of(now), known)
         after = self._notes(riddle, [*known, *likely], dict.fromkeys(likely, NOWHERE))
         tokens = room.section(question, old, after)
@@ -193,7 +207,7 @@ class FictionScenes:
         told = riddle.told_by(read, known)
         notes = self._notes(riddle, [*known, *told], {number: read[number] for number in told})
         complete = len(known) + len(told) == len(riddle.clues)
-        return MemoryScene(question, old, section, notes, complete)
+        return MemoryScene(question, old, section, notes, complete, asked=not drill)
 
     def answer(self, shape: TaskShape, rng: np.random.Generator) -> AnswerScene:
         """See `Scenes`."""
@@ -238,6 +252,33 @@ class FictionScenes:
         draw = random.Random(int(rng.integers(1 << 62)))
         asked = draw_question(world, draw, shape.hops, compares=rng.random() < COMPARISONS)
         return asked, Riddle.of_facts(world, asked.text, asked.kind, asked.facts)
+
+    def _with_more(
+        self, riddle: Riddle, near: Sequence[Entity], most: int, rng: np.random.Generator
+    ) -> Riddle:
+        """The riddle with up to `most` facts of other documents to look for before its own, one or
+        two of a document."""
+        world = riddle.world
+        met = {one.told.entity for one in riddle.clues} | riddle.named
+        met |= {one.start for one in riddle.clues} | {one.end for one in riddle.clues if one.end}
+        others = [near[i] for i in rng.permutation(len(near))] if near else []
+        more: list[Clue] = []
+        while len(more) < most:
+            if others and rng.random() < DRILL_NEAR:
+                entity = others.pop()
+            else:
+                entity = Entity(int(rng.integers(len(KINDS))), int(rng.integers(SIZE)))
+            kind = KINDS[entity.kind]
+            facts = [*RELATIONS[kind], *ATTRIBUTES[kind]]
+            for place in rng.permutation(len(facts))[: 1 + int(rng.integers(2))]:
+                inverse = bool(rng.random() < DRILL_INVERSE)
+                clue = _clue(world, Told(entity, facts[place]), inverse=inverse)
+                if not {clue.start, clue.end, entity} & met:
+                    more.append(clue)
+            met.add(entity)
+        more = more[: max(most, 0)]
+        named = riddle.named | {clue.start for clue in more}
+        return Riddle(world, riddle.question, (*more, *riddle.clues), named)
 
     def section(
         self,

@@ -23,13 +23,15 @@ class Odds:
     which the demonstrator drops the memory (in GRU-Mem's form it opens the update gate for
     nothing): what it does wrong, for RL to undo. `one_new`: of the turns that add entries, the
     share that add one, however many are missing. `again`: share of the turns with nothing new that
-    are drawn again."""
+    are drawn again. `drill`: share of a fiction's memory turns in which the memory looks for facts
+    of other documents too, so that a section has more to find."""
 
     near: float = 0.0
     blank: float = 0.0
     slips: float = 0.0
     one_new: float = 0.85
     again: float = 0.0
+    drill: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,15 @@ class Room:
 @dataclass(frozen=True, slots=True)
 class MemoryScene:
     """A memory turn. `old`: the memory's entries; `notes`: those of the reply, in order;
-    `complete`: whether they hold all that is asked for, where the question tells."""
+    `complete`: whether they hold all that is asked for, where the question tells. `asked`: whether
+    the question foretells what all entries are about."""
 
     question: Ids
     old: Sequence[Note]
     section: Ids
     notes: Sequence[Note]
     complete: bool
+    asked: bool = True
 
     @property
     def new(self) -> list[Note]:
