@@ -25,7 +25,7 @@ STEPS_PINNED = 24
 TRAINING = {
     "pocket-base": "bb282404e2034074",
     "pocket-long": "4eaea9e3e619471b",
-    "pocket2-base": "d9544c94c9292675",
+    "pocket2-base": "c68c626cd8d2898f",
 }
 HELD_OUT = {
     "pocket-base": "87180ca222cf3e25",

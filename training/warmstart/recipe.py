@@ -71,11 +71,20 @@ class Stage:
     looks: float = 0.0
     absent: bool = False
     drill: float = 0.0
+    inverse: float = 0.25
     until: float | None = None
 
     @property
     def odds(self) -> Odds:
-        return Odds(self.near, self.blank, self.slips, self.one_new, self.again, self.drill)
+        return Odds(
+            self.near,
+            self.blank,
+            self.slips,
+            self.one_new,
+            self.again,
+            self.drill,
+            self.inverse,
+        )
 
     def tasks_of(self, bucket: Bucket) -> list[TaskShape]:
         """The tasks that are drawn for a bucket."""

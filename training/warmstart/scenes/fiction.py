@@ -78,8 +78,8 @@ NO_PLAN = 0.4
 turn."""
 DRILL_BEFORE, DRILL_NOW = 0.1, 0.65
 """As READ_BEFORE and READ_NOW, of a drill's documents."""
-DRILL_NEAR, DRILL_INVERSE = 0.5, 0.25
-"""Of those, near misses; and of their relations, the ones looked for from the other side."""
+DRILL_NEAR = 0.5
+"""Of those, near misses."""
 NO_GOLD = 0.05
 WHOLE_FIRST_LINE = 0.1
 
@@ -186,7 +186,7 @@ class FictionScenes:
         drill = bool(odds.drill) and rng.random() < odds.drill
         if drill:
             most = (room.tokens - DRILL_FROM) // DRILL_TOKENS
-            riddle = self._with_more(riddle, asked.near, most, rng)
+            riddle = self._with_more(riddle, asked.near, most, odds.inverse, rng)
         before: list[Entity] = []
         now: list[Entity] = []
         if rng.random() >= odds.blank:
@@ -254,7 +254,12 @@ class FictionScenes:
         return asked, Riddle.of_facts(world, asked.text, asked.kind, asked.facts)
 
     def _with_more(
-        self, riddle: Riddle, near: Sequence[Entity], most: int, rng: np.random.Generator
+        self,
+        riddle: Riddle,
+        near: Sequence[Entity],
+        most: int,
+        inverse: float,
+        rng: np.random.Generator,
     ) -> Riddle:
         """The riddle with up to `most` facts of other documents to look for before its own, one or
         two of a document."""
@@ -271,8 +276,8 @@ class FictionScenes:
             kind = KINDS[entity.kind]
             facts = [*RELATIONS[kind], *ATTRIBUTES[kind]]
             for place in rng.permutation(len(facts))[: 1 + int(rng.integers(2))]:
-                inverse = bool(rng.random() < DRILL_INVERSE)
-                clue = _clue(world, Told(entity, facts[place]), inverse=inverse)
+                other_side = bool(rng.random() < inverse)
+                clue = _clue(world, Told(entity, facts[place]), inverse=other_side)
                 if not {clue.start, clue.end, entity} & met:
                     more.append(clue)
             met.add(entity)

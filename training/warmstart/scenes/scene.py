@@ -24,7 +24,8 @@ class Odds:
     nothing): what it does wrong, for RL to undo. `one_new`: of the turns that add entries, the
     share that add one, however many are missing. `again`: share of the turns with nothing new that
     are drawn again. `drill`: share of a fiction's memory turns in which the memory looks for facts
-    of other documents too, so that a section has more to find."""
+    of other documents too, so that a section has more to find; `inverse`: share of those, where
+    they are relations, that are looked for from the other side."""
 
     near: float = 0.0
     blank: float = 0.0
@@ -32,6 +33,7 @@ class Odds:
     one_new: float = 0.85
     again: float = 0.0
     drill: float = 0.0
+    inverse: float = 0.25
 
 
 @dataclass(frozen=True, slots=True)
