@@ -25,12 +25,12 @@ STEPS_PINNED = 24
 TRAINING = {
     "pocket-base": "bb282404e2034074",
     "pocket-long": "4eaea9e3e619471b",
-    "pocket2-base": "c68c626cd8d2898f",
+    "pocket2-base": "6e2d9c94f4730e6e",
 }
 HELD_OUT = {
     "pocket-base": "87180ca222cf3e25",
     "pocket-long": "05d15f9ea00390ca",
-    "pocket2-base": "3d5db008acc757a6",
+    "pocket2-base": "a27bf245f2c7780d",
 }
 
 
