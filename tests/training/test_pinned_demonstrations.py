@@ -25,7 +25,7 @@ STEPS_PINNED = 24
 TRAINING = {
     "pocket-base": "bb282404e2034074",
     "pocket-long": "4eaea9e3e619471b",
-    "pocket2-base": "6e2d9c94f4730e6e",
+    "pocket2-base": "551f345528fb331e",
 }
 HELD_OUT = {
     "pocket-base": "87180ca222cf3e25",

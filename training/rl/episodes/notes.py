@@ -123,7 +123,8 @@ class Notebook:
 class Written:
     """What a turn made of its memory: entries that were due of old (`kept` of `to_keep`) and new
     ones (`stored` of `to_store`) word for word; wrong entries that resemble a missing one, other
-    wrong ones, and repeated ones."""
+    wrong ones, and repeated ones. An entry that is said again and again is one error: as a dozen
+    it would cost so much more than a missing one that the policy learns to stop too soon."""
 
     to_keep: int
     kept: int
@@ -161,7 +162,7 @@ def written(due: Due, memory: Sequence[str]) -> Written:
         stored=len(due.new & counts.keys()),
         blurred=blurred,
         invented=len(wrong) - blurred,
-        repeated=sum(count - 1 for count in counts.values()),
+        repeated=sum(count > 1 for count in counts.values()),
     )
 
 
