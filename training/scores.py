@@ -18,7 +18,6 @@ from statistics import fmean
 from transformers import Qwen2ForCausalLM
 
 from core.arithmetic.intervals import wilson
-from core.evidence import place
 from core.tokens import Tokenizer
 from core.types import GREEDY, Json, Method, Sample, Sampling, Trajectory
 from tasks.corpora.read import Corpora
@@ -87,7 +86,6 @@ def measure(
     # bfloat16 is 26 times as slow where the CPU cannot multiply it (perf/warmstart.py).
     engine = TorchEngine(model, tokenizer, batch_tokens=BATCH_TOKENS, precision="float32")
     done: list[TaskScore] = []
-    first: dict[tuple[str, str], Mapping[str, float]] = {}
     for asked in requests:
         method = methods[asked.method](tokenizer)
         task = find_task(asked.task)
@@ -98,7 +96,7 @@ def measure(
         jobs = [Job(sample, method, (seed, sample.index)) for sample in samples]
         ends = asyncio.run(run_rollouts(engine, jobs, sampling))
         shares = asyncio.run(_shares(task.scorer, samples, ends))
-        notes = _notes(asked, samples, ends, tokenizer, first)
+        notes = _notes(asked, samples, ends, tokenizer, done)
         done.append(_task_score(asked, shares, ends, notes))
         if tell is not None:
             tell(done[-1])
@@ -134,9 +132,9 @@ def _notes(
     samples: Sequence[Sample],
     ends: Sequence[Trajectory],
     tokenizer: Tokenizer,
-    first: dict[tuple[str, str], Mapping[str, float]],
+    done: Sequence[TaskScore],
 ) -> dict[str, float]:
-    """See `TaskScore.notes`. `first`: the errors at the first length of each task and method."""
+    """See `TaskScore.notes`. Of `done` the first of the same task and method lends the rates."""
     size = asked.chunk_tokens
     if size is None:
         return {}
@@ -151,7 +149,8 @@ def _notes(
     errors = note_metrics(
         turn for sample, end, book in read for turn in turns_of(sample, [end], book, size)
     )
-    rates = first.setdefault((asked.task, asked.method), errors)
+    alike = (one.notes for one in done if (one.task, one.method) == (asked.task, asked.method))
+    rates = next(alike, errors)
     return errors | reader([(sample, book) for sample, _, book in read], tokenizer, size, rates)
 
 
@@ -167,7 +166,7 @@ def reader(
     is that of errors alike in all turns."""
     reachable, follows = [], []
     for sample, book in samples:
-        chunks = place(sample.problem.context, sample.evidence, tokenizer).chunks(chunk_tokens)
+        chunks = math.ceil(sample.problem.context.count(tokenizer) / chunk_tokens)
         found = book.read_so(chunks)
         held = [
             rates.get("stored", 1.0) * rates.get("kept", 1.0) ** (chunks - 1 - found[number])
