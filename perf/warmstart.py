@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from training.memory import keep_freed_memory
 from training.warmstart.recipe import Precision, WarmstartRecipe, load_recipe
 from training.warmstart.train import train_warmstart
 
@@ -50,6 +51,7 @@ def main() -> None:
     parser.add_argument("--recipe", type=Path, default=RECIPE)
     parser.add_argument("--steps", type=int, default=6)
     arguments = parser.parse_args()
+    keep_freed_memory()
     recipe = load_recipe(arguments.recipe)
     rates = {one: rate(recipe, one, arguments.steps) for one in PRECISIONS}
     for precision, tokens in rates.items():

@@ -62,9 +62,11 @@ def scores(arguments: argparse.Namespace) -> int:
     from core.methods import catalogue_settings, method_settings
     from core.types import Sampling
     from serving.catalogue import find_model
+    from training.memory import keep_freed_memory
     from training.rl.run import checkpoint_folder
     from training.scores import ScoreRequest, measure, scores_json
 
+    keep_freed_memory()
     entry = find_model(arguments.model)
     folder = checkpoint_folder(str(arguments.checkpoint or arguments.model))
     settings = {}

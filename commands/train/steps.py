@@ -1,12 +1,15 @@
-"""What `run.py train rl` prints while it trains: a line a step, one more for a validation."""
+"""What training prints meanwhile: `train rl` a line a step, one more for a validation; `train
+warmstart` a line for each state that it saves and each evaluation."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Mapping
+from statistics import fmean
 
 from reports.labels import compact
+from training.warmstart.recipe import HERE
 
 
 class StepLines:
@@ -59,6 +62,36 @@ def validation_line(metrics: Mapping[str, float]) -> str:
     strict, lenient = metrics["validation/strict"], metrics["validation/lenient"]
     by_task = _by_task(metrics, "validation/strict")
     return f"validation {strict:.3f} strict, {lenient:.3f} lenient; strict by task: {by_task}"
+
+
+class WarmstartLines:
+    """Prints how far a warm start of so many steps of so many tokens is. Called as
+    `training.state.OnStep` is."""
+
+    def __init__(self, steps: int, batch_tokens: int) -> None:
+        self.steps, self.batch_tokens = steps, batch_tokens
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
+        """`metrics` of an evaluation have the shares of turns that are exact, by kind/task, too."""
+        print(warmstart_line(step, self.steps, metrics, self.batch_tokens), flush=True)
+
+
+def warmstart_line(step: int, steps: int, metrics: Mapping[str, float], batch_tokens: int) -> str:
+    """One saved state or evaluation."""
+    exact: list[float] = []
+    here: list[float] = []
+    for name, share in metrics.items():
+        if "/" in name:
+            (here if name.startswith(HERE) else exact).append(share)
+    parts = [f"step {step:>{len(str(steps))}}/{steps}", f"stage {metrics['stage']:.0f}"]
+    parts += [f"loss {metrics['loss']:.4f}"]
+    if exact:
+        parts += [f"exact {fmean(exact):.3f}"]
+    if here:
+        parts += [f"of the stage's own {fmean(here):.3f}"]
+    rate = metrics["tokens_per_s"]
+    left_s = (steps - step) * batch_tokens / max(rate, 1)
+    return "  ".join([*parts, f"{compact(rate)} tokens/s", f"left {duration(left_s)}"])
 
 
 def duration(seconds: float) -> str:

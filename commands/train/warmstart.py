@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
 
 from commands.flags import DONE, POCKET, examples
@@ -41,18 +40,20 @@ def add_warmstart(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def train_warmstart(arguments: argparse.Namespace) -> int:
     """run.py train warmstart"""
+    from commands.train.steps import WarmstartLines
+    from training.memory import keep_freed_memory
     from training.warmstart.curve import draw_curve
-    from training.warmstart.recipe import HERE, load_recipe
+    from training.warmstart.recipe import load_recipe
     from training.warmstart.train import train_warmstart as train
 
-    def show(step: int, metrics: Mapping[str, float]) -> None:
-        exact = [v for k, v in metrics.items() if "/" in k and not k.startswith(HERE)]
-        here = [v for k, v in metrics.items() if k.startswith(HERE)]
-        share = f"  exact {sum(exact) / len(exact):.3f}" if exact else ""
-        share += f"  stage {int(metrics['stage'])} {sum(here) / len(here):.3f}" if here else ""
-        print(f"step {step}  loss {metrics['loss']:.4f}{share}", flush=True)
-
+    keep_freed_memory()
     recipe = load_recipe(arguments.recipe, model=arguments.model)
-    train(recipe, arguments.out, device=arguments.device, resume=not arguments.fresh, on_step=show)
+    train(
+        recipe,
+        arguments.out,
+        device=arguments.device,
+        resume=not arguments.fresh,
+        on_step=WarmstartLines(recipe.most_steps, recipe.batch_tokens),
+    )
     print(f"checkpoint  {arguments.out}\ncurve       {draw_curve(arguments.out)}")
     return DONE

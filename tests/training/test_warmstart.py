@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import Qwen2ForCausalLM
 
+from commands.train.steps import warmstart_line
 from core.errors import SettingsChanged, UsageError
 from tests.training.test_batches import small_recipe
 from training.warmstart.recipe import Course, Precision, load_recipe, recipe_json
@@ -40,6 +42,27 @@ def test_a_killed_run_ends_with_the_unbroken_runs_weights(tmp_path: Path) -> Non
     lines = (broken / "curve.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines]
     assert steps == [2, 4]
+
+
+def test_a_run_is_told_of_between_evaluations_too(tmp_path: Path) -> None:
+    told: dict[int, Mapping[str, float]] = {}
+    recipe = replace(small_recipe(), save_every=1)
+    train_warmstart(recipe, tmp_path, device="cpu", on_step=told.__setitem__)
+    assert [*told] == [1, 2, 3, 4]
+    assert all(metrics["loss"] > 0 for metrics in told.values())
+    evaluated = [step for step, metrics in told.items() if any("/" in name for name in metrics)]
+    curve = (tmp_path / "curve.jsonl").read_text().splitlines()
+    assert evaluated == [json.loads(line)["step"] for line in curve] == [2, 4]
+
+
+def test_a_line_says_how_far_a_warm_start_is() -> None:
+    metrics = {"stage": 3, "loss": 0.21044, "tokens_per_s": 3413}
+    assert warmstart_line(1950, 4750, metrics, 8192) == (
+        "step 1950/4750  stage 3  loss 0.2104  3.4K tokens/s  left 1 h 52 min"
+    )
+    shares = {"update/vt": 0.5, "keep/vt": 1.0, "stage 3 update/vt": 0.25}
+    line = warmstart_line(1950, 4750, metrics | shares, 8192)
+    assert "exact 0.750  of the stage's own 0.250  3.4K" in line
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])

@@ -82,7 +82,7 @@ def train_warmstart(
 
     `device`: cpu, cuda, or None for cuda where there is one. `resume`: go on from a state in
     `out` made by the same recipe; without it such a state is an error, never overwritten.
-    `on_step` is told (step, metrics) at each evaluation.
+    `on_step` is told (step, metrics) at each evaluation, and before each state that is saved.
 
     Raises:
         SettingsChanged: `out` holds a state of another recipe, or one and `resume` is False.
@@ -138,21 +138,26 @@ def _train(run: _Run, turns: _Turns, out: Path, on_step: OnStep | None) -> None:
         padding += int((batch.ids_BT == turns.pad).sum())
         run.step += 1
         last = run.step == run.course.ends(run.step)
-        if run.step % recipe.eval_every == 0 or last:
-            number = run.course.number_at(run.step - 1)
-            metrics = {"loss": float(np.mean(losses)), "stage": number}
-            metrics["rate"] = run.course.rate_at(run.step - 1)
-            metrics["tokens_per_s"] = round(seen / (time.monotonic() - started))
-            metrics["padding"] = round(padding / seen, 4)
+        evaluated = last or run.step % recipe.eval_every == 0
+        saved = last or run.step % recipe.save_every == 0
+        number = run.course.number_at(run.step - 1)
+        metrics = {
+            "loss": float(np.mean(losses)),
+            "stage": number,
+            "rate": run.course.rate_at(run.step - 1),
+            "tokens_per_s": round(seen / (time.monotonic() - started)),
+            "padding": round(padding / seen, 4),
+        }
+        if evaluated:
             metrics |= evaluate(run.model, turns.held_out, recipe.precision)
             here = evaluate(run.model, turns.held_out_of(number), recipe.precision)
             run.course = run.course.after(run.step, here)
             metrics |= here
             append_line(out / CURVE_FILE, {"step": run.step, **metrics})
             losses.clear()
-            if on_step is not None:
-                on_step(run.step, metrics)
-        if run.step % recipe.save_every == 0 or last:
+        if on_step is not None and (evaluated or saved):
+            on_step(run.step, metrics)
+        if saved:
             save_state(out, run.model, run.optimizer, run.step)
 
 
