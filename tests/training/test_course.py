@@ -145,7 +145,6 @@ RECIPES = Path(recipe_module.__file__).parent / "recipes"
     "file",
     [
         Path(__file__).parents[2] / "checkpoints" / "pocket2-base" / "recipe.json",
-        RECIPES / "pocket2-base.json",
         RECIPES / "pocket2-control.json",
         RECIPES / "pocket2-long.json",
     ],

@@ -1,5 +1,4 @@
-"""Same seed, same demonstrations: what the committed warm starts were trained on, and what the next
-base is (its weights in checkpoints/ are from before a memory said what is looked for), by hash."""
+"""Same seed, same demonstrations: what the committed warm starts were trained on, by hash."""
 
 import hashlib
 from pathlib import Path
@@ -17,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 RECIPES = {
     "pocket-base": ROOT / "checkpoints" / "pocket-base" / "recipe.json",
     "pocket-long": ROOT / "checkpoints" / "pocket-long" / "recipe.json",
-    "pocket2-base": ROOT / "training" / "warmstart" / "recipes" / "pocket2-base.json",
+    "pocket2-base": ROOT / "checkpoints" / "pocket2-base" / "recipe.json",
 }
 STEPS_PINNED = 24
 """Of each run, evenly apart, so that every stage and every bucket is drawn."""

@@ -10,6 +10,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
+COLOURS, DASHES = 10, ("-", "--", ":")
+"""Of matplotlib's cycle; and what tells two tasks of one colour apart."""
 KINDS = ("update", "keep", "gru_memory", "answer", "full_context")
 
 
@@ -28,9 +30,10 @@ def draw_curve(folder: Path) -> Path:
     tasks = sorted({name.partition("/")[2] for name in rows[-1] if "/" in name})
     for kind in KINDS:
         panel = next(panels)
-        for task in tasks:
+        for number, task in enumerate(tasks):
             values = [row.get(f"{kind}/{task}", float("nan")) for row in rows]
-            panel.plot(steps, values, label=task)
+            style = DASHES[number // COLOURS % len(DASHES)]
+            panel.plot(steps, values, style, label=task)
         panel.set(title=f"{kind}: exact match, held out", ylim=(-0.03, 1.03))
     key = next(panels)
     for empty in (key, *panels):
