@@ -64,20 +64,9 @@ def validation_line(metrics: Mapping[str, float]) -> str:
     return f"validation {strict:.3f} strict, {lenient:.3f} lenient; strict by task: {by_task}"
 
 
-class WarmstartLines:
-    """Prints how far a warm start of so many steps of so many tokens is. Called as
-    `training.state.OnStep` is."""
-
-    def __init__(self, steps: int, batch_tokens: int) -> None:
-        self.steps, self.batch_tokens = steps, batch_tokens
-
-    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
-        """`metrics` of an evaluation have the shares of turns that are exact, by kind/task, too."""
-        print(warmstart_line(step, self.steps, metrics, self.batch_tokens), flush=True)
-
-
 def warmstart_line(step: int, steps: int, metrics: Mapping[str, float], batch_tokens: int) -> str:
-    """One saved state or evaluation."""
+    """One saved state or evaluation, of at most `steps` of so many tokens. The metrics of an
+    evaluation have the shares of turns that are exact, by kind/task, too."""
     exact: list[float] = []
     here: list[float] = []
     for name, share in metrics.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 from commands.flags import DONE, POCKET, examples
@@ -40,20 +41,17 @@ def add_warmstart(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def train_warmstart(arguments: argparse.Namespace) -> int:
     """run.py train warmstart"""
-    from commands.train.steps import WarmstartLines
+    from commands.train.steps import warmstart_line
     from training.memory import keep_freed_memory
     from training.warmstart.curve import draw_curve
     from training.warmstart.recipe import load_recipe
     from training.warmstart.train import train_warmstart as train
 
+    def show(step: int, metrics: Mapping[str, float]) -> None:
+        print(warmstart_line(step, recipe.most_steps, metrics, recipe.batch_tokens), flush=True)
+
     keep_freed_memory()
     recipe = load_recipe(arguments.recipe, model=arguments.model)
-    train(
-        recipe,
-        arguments.out,
-        device=arguments.device,
-        resume=not arguments.fresh,
-        on_step=WarmstartLines(recipe.most_steps, recipe.batch_tokens),
-    )
+    train(recipe, arguments.out, device=arguments.device, resume=not arguments.fresh, on_step=show)
     print(f"checkpoint  {arguments.out}\ncurve       {draw_curve(arguments.out)}")
     return DONE

@@ -140,6 +140,8 @@ def _train(run: _Run, turns: _Turns, out: Path, on_step: OnStep | None) -> None:
         last = run.step == run.course.ends(run.step)
         evaluated = last or run.step % recipe.eval_every == 0
         saved = last or run.step % recipe.save_every == 0
+        if not (evaluated or saved):
+            continue
         number = run.course.number_at(run.step - 1)
         metrics = {
             "loss": float(np.mean(losses)),
@@ -155,7 +157,7 @@ def _train(run: _Run, turns: _Turns, out: Path, on_step: OnStep | None) -> None:
             metrics |= here
             append_line(out / CURVE_FILE, {"step": run.step, **metrics})
             losses.clear()
-        if on_step is not None and (evaluated or saved):
+        if on_step is not None:
             on_step(run.step, metrics)
         if saved:
             save_state(out, run.model, run.optimizer, run.step)
