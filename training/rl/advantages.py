@@ -7,6 +7,9 @@ them. Sources: MemAgent (arXiv:2507.02259), section 3.2; GRU-Mem (arXiv:2602.105
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
 from torch import Tensor
 
 STD_EPSILON = 1e-6
@@ -24,6 +27,35 @@ def trajectory_advantages(rewards_G: Tensor, *, normalize_std: bool = False) -> 
     if not normalize_std or len(rewards_G) < 2:
         return centred_G
     return centred_G / (rewards_G.std() + STD_EPSILON)
+
+
+def token_advantages(
+    values_G: Sequence[float], replies: Sequence[Sequence[int]]
+) -> list[tuple[float, ...]]:
+    """Of a group of replies to one prompt, what each of a reply's tokens changed: the mean value
+    of the replies that are the same up to and with this token, minus that of those that are the
+    same before it. A reply's sum is its value minus the group's mean; a token that all of these
+    say, or that stands where no other reply came, has 0.
+
+    values_G: of each reply, a reward or an advantage. With few choices in a reply and many replies
+    this blames the word that was wrong, not the right ones around it.
+    """
+    found: list[list[float]] = [[] for _ in replies]
+    open_nodes = [(0, list(range(len(replies))))]
+    while open_nodes:
+        depth, members = open_nodes.pop()
+        mean = sum(values_G[one] for one in members) / len(members)
+        going = sorted(
+            (one for one in members if len(replies[one]) > depth),
+            key=lambda one: replies[one][depth],
+        )
+        for _, same in groupby(going, key=lambda one: replies[one][depth]):
+            child = list(same)
+            change = sum(values_G[one] for one in child) / len(child) - mean
+            for one in child:
+                found[one].append(change)
+            open_nodes.append((depth + 1, child))
+    return [tuple(one) for one in found]
 
 
 def turn_advantages(rewards_GT: Tensor, reached_GT: Tensor) -> Tensor:

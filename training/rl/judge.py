@@ -163,13 +163,15 @@ def _penalties(trajectories: Sequence[Trajectory], recipe: RlRecipe) -> torch.Te
     return torch.tensor([overlong_penalty(tokens, limit, cache) for tokens in longest])
 
 
-def conversation(turn: Turn, advantage: float) -> Conversation:
-    """A turn to learn from, with one advantage for all of its reply."""
+def conversation(turn: Turn, advantage: float | tuple[float, ...]) -> Conversation:
+    """A turn to learn from, with one advantage for all of its reply, or one a token."""
     if turn.prompt_ids is None or turn.reply_ids is None or turn.logprobs is None:
         raise ValueError("a turn without token ids and logprobs: not from a rollout engine")
     return Conversation(
         prompt=turn.prompt_ids,
         reply=turn.reply_ids,
-        advantages=(advantage,) * len(turn.reply_ids),
+        advantages=advantage
+        if isinstance(advantage, tuple)
+        else (advantage,) * len(turn.reply_ids),
         old_logprobs=turn.logprobs,
     )

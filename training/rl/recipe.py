@@ -72,7 +72,8 @@ class Episodes(_Part):
     other groups start. `answers`: share of these that are answer turns; the others are memory
     turns. `replies`: to each prompt. `errors`: share of the memory turns drawn among those in which
     the policy erred. `cost`: of an entry that is wrong or repeated, see
-    `training.rl.episodes.notes.Written.reward`.
+    `training.rl.episodes.notes.Written.reward`. `credit`: of a memory turn's reply all tokens share
+    its advantage, or each has what it changed, see `training.rl.advantages.token_advantages`.
     """
 
     whole: float = Field(default=0.34, ge=0, le=1)
@@ -81,6 +82,7 @@ class Episodes(_Part):
     replies: int = Field(default=32, ge=2)
     errors: float = Field(default=0.5, ge=0, le=1)
     cost: float = Field(default=0.5, ge=0)
+    credit: Literal["reply", "prefix"] = "reply"
 
 
 class Stage(_Part):

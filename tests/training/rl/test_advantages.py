@@ -10,6 +10,7 @@ from training.rl.advantages import (
     informative,
     mixed_advantages,
     overlong_penalty,
+    token_advantages,
     trajectory_advantages,
     turn_advantages,
 )
@@ -78,3 +79,28 @@ def test_overlong_replies_lose_linearly_within_the_cache(tokens: int, penalty: f
 def test_a_cache_outside_the_limit_is_refused(cache: int) -> None:
     with pytest.raises(ValueError, match="1 to the limit of 100 tokens"):
         overlong_penalty(1, limit=100, cache=cache)
+
+
+def test_a_token_is_credited_with_what_it_changed() -> None:
+    # After 1 all agree; 2 or 3 is the first choice, then 4 or 5. The last reply is cut short.
+    replies = [(1, 2, 4, 9), (1, 2, 5, 9), (1, 3, 9), (1, 3)]
+    got = token_advantages([1.0, 0.0, -1.0, -1.0], replies)
+    assert got == [(0.0, 0.75, 0.5, 0.0), (0.0, 0.75, -0.5, 0.0), (0.0, -0.75, 0.0), (0.0, -0.75)]
+
+
+def test_a_reply_s_token_credits_sum_to_its_advantage() -> None:
+    generator = torch.Generator().manual_seed(1)
+    replies = [
+        tuple(torch.randint(0, 3, (length,), generator=generator).tolist())
+        for length in (7, 9, 4, 8, 7, 6, 9, 5)
+    ]
+    values = torch.randn(len(replies), generator=generator)
+    sums = [sum(one) for one in token_advantages(values.tolist(), replies)]
+    # One that another goes on from, or says too, is not told apart by a token of its own.
+    alone = [sum(other[: len(one)] == one for other in replies) == 1 for one in replies]
+    close(torch.tensor(sums)[alone], trajectory_advantages(values)[alone])
+    assert sum(alone) > 4
+
+
+def test_replies_that_are_all_alike_change_nothing() -> None:
+    assert token_advantages([0.1, 0.1, 0.1], [(1, 2)] * 3) == [(0.0, 0.0)] * 3

@@ -95,6 +95,20 @@ def test_a_reply_is_rewarded_for_its_entries_against_the_others_of_its_prompt() 
     assert len({request.seed for request in engine.asked}) == 4
 
 
+def test_by_prefix_the_tokens_that_made_the_difference_have_the_credit() -> None:
+    recipe = tiny_recipe(Path("none"), episodes=Episodes(replies=4, cost=0.5, credit="prefix"))
+    (group,) = played_states([state()], Says([BOTH, f"{FIRST} x", NO_MEMORY, BOTH]), recipe)
+    good, wrong, empty, again = (np.array(one.advantages) for one in group.conversations)
+    assert (good == again).all()
+    shared = len(Says([]).tokenizer.encode(FIRST))
+    # Something or nothing is decided by the first token; more of it behind the first entry.
+    assert good[0] == wrong[0] > 0 > empty[0]
+    assert not good[1:shared].any()
+    assert good[shared] > 0 > wrong[shared]
+    assert not good[shared + 1 :].any()
+    assert good.sum() == pytest.approx(group.rewards[0] - np.mean(group.rewards))
+
+
 def test_lost_replies_are_left_out_and_a_lone_one_teaches_nothing() -> None:
     recipe = tiny_recipe(Path("none"), episodes=Episodes(replies=3))
     engine = Says([BOTH, None, FIRST, BOTH, None, None])

@@ -31,7 +31,7 @@ from agents.memagent import NO_MEMORY
 from core.answers import after_think
 from core.tokens import Tokenizer
 from core.types import Sample, Trajectory, Turn
-from training.rl.advantages import informative, trajectory_advantages
+from training.rl.advantages import informative, token_advantages, trajectory_advantages
 from training.rl.engines.engine import Generated
 from training.rl.episodes.notes import (
     Due,
@@ -167,15 +167,15 @@ def judged_notes(
         updates_G = torch.tensor([one for (one,) in updates])
         gates_G = trajectory_advantages(updates_G)
         advantages_G = recipe.alpha * advantages_G + (1 - recipe.alpha) * gates_G
+    shared: Sequence[float | tuple[float, ...]] = advantages_G.tolist()
+    if recipe.episodes.credit == "prefix":
+        shared = token_advantages(advantages_G.tolist(), [one.reply_ids for one in replies])
     return Group(
         sample=state.sample,
         trajectories=ends,
         rewards=tuple(rewards_G.tolist()),
         outcomes=tuple(float(one.right) for one in made),
-        conversations=tuple(
-            conversation(turn, float(advantage))
-            for turn, advantage in zip(turns, advantages_G, strict=True)
-        ),
+        conversations=tuple(map(conversation, turns, shared)),
         gates=(),
         informative=bool((advantages_G != 0).any()),
         rewarded_apart=apart,

@@ -1,0 +1,148 @@
+"""What a step's gradient is worth: how far those of independent steps at the same weights agree.
+
+    python perf/gradient.py [RECIPE] [--steps 5] [--warmstart FILE]
+
+Of each kind of step the mean cosine between two steps' gradients, embeddings left out. A cosine of
+c says that the share c of a step's squared gradient is signal, the rest noise, and that batches
+would have to be about (1 - c) / c times as large to be half signal (the simple noise scale of
+McCandlish et al., arXiv:1812.06162). Kinds: steps of an RL recipe whose groups are single turns,
+with one advantage a reply and with one a token; and, as the reference, supervised steps of a warm
+start's last stage. Each one's ratio to the reference is printed with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean, stdev
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch
+from torch import Tensor
+from transformers import Qwen2ForCausalLM
+
+from core.tokens import Tokenizer
+from tasks.corpora.read import Corpora
+from training.memory import keep_freed_memory
+from training.rl.advantages import token_advantages
+from training.rl.agent import make_agent
+from training.rl.collect import Collector
+from training.rl.judge import Group
+from training.rl.learner.learner import Learner
+from training.rl.learner.models import load_models
+from training.rl.learner.policy import ATTENTION
+from training.rl.learner.protocol import Conversation
+from training.rl.recipe import RlRecipe, load_rl_recipe
+from training.rl.run import checkpoint_folder, make_engine
+from training.warmstart.batches import logits_and_looks, training_batch
+from training.warmstart.demonstrations import DemonstrationWriter
+from training.warmstart.pocket_tokenizer import PAD, build_pocket_tokenizer
+from training.warmstart.recipe import load_recipe
+
+BASE = Path(__file__).parents[1] / "checkpoints" / "pocket2-base" / "recipe.json"
+FIRST_STEP = 1 << 16
+"""No run comes so far: its questions are not trained on."""
+
+
+class Noted(torch.optim.Optimizer):
+    """Keeps the gradients that it is to apply, and applies none."""
+
+    def __init__(self, model: Qwen2ForCausalLM) -> None:
+        kept = {id(model.model.embed_tokens.weight), id(model.lm_head.weight)}
+        self.parameters = [one for one in model.parameters() if id(one) not in kept]
+        self.taken: list[Tensor] = []
+        super().__init__(list(model.parameters()), {})
+
+    def step(self, closure: object = None) -> None:
+        gradients = [one.grad for one in self.parameters if one.grad is not None]
+        self.taken.append(torch.cat([one.flatten() for one in gradients]))
+
+
+def rl_gradients(recipe: RlRecipe, steps: int) -> dict[str, list[Tensor]]:
+    """Of the recipe's first weights, by how replies are credited."""
+    folder, where = checkpoint_folder(recipe.model), torch.device("cpu")
+    tokenizer = Tokenizer.load(folder)
+    model, reference = load_models(recipe, folder, where)
+    engine = make_engine(recipe, folder, model, where, tokenizer)
+    collector = Collector(recipe, engine, make_agent(recipe, tokenizer), Corpora())
+    learner = Learner(model, reference, recipe)
+    found: dict[str, list[Tensor]] = {"one advantage a reply": [], "one a token": []}
+    for step in range(FIRST_STEP, FIRST_STEP + steps):
+        groups = collector.collect(step).groups
+        for name, learned in zip(found, (_as_given(groups), _by_prefix(groups)), strict=True):
+            learner.optimizer = noted = Noted(model)
+            learner.update(learned, 0)
+            found[name] += noted.taken
+    return found
+
+
+def _as_given(groups: Sequence[Group]) -> list[tuple[Conversation, ...]]:
+    return [group.conversations for group in groups]
+
+
+def _by_prefix(groups: Sequence[Group]) -> list[tuple[Conversation, ...]]:
+    made = []
+    for group in groups:
+        said = [one.reply for one in group.conversations]
+        advantages = token_advantages([one.advantages[0] for one in group.conversations], said)
+        pairs = zip(group.conversations, advantages, strict=True)
+        made.append(tuple(replace(one, advantages=shares) for one, shares in pairs))
+    return made
+
+
+def warmstart_gradients(recipe: RlRecipe, path: Path, steps: int) -> list[Tensor]:
+    """The same weights', of supervised steps."""
+    course = load_recipe(path, model=recipe.model)
+    tokenizer = build_pocket_tokenizer(course.vocabulary)
+    writer, pad = DemonstrationWriter(tokenizer, course.form), tokenizer.token_to_id(PAD) or 0
+    model, _ = load_models(recipe, checkpoint_folder(recipe.model), torch.device("cpu"))
+    model.set_attn_implementation(ATTENTION)
+    noted = Noted(model)
+    for step in range(FIRST_STEP, FIRST_STEP + steps):
+        batch = training_batch(writer, course, course.stages[-1], step, pad)
+        logits, looks = logits_and_looks(model, batch)
+        loss = torch.nn.functional.cross_entropy(logits.float(), batch.targets_N)
+        (loss if looks is None else loss + course.stages[-1].looks * looks).backward()
+        noted.step()
+        noted.zero_grad(set_to_none=True)
+    return noted.taken
+
+
+def cosines(gradients: Sequence[Tensor]) -> Iterator[float]:
+    """Of all pairs."""
+    for one, other in combinations(gradients, 2):
+        yield float(torch.nn.functional.cosine_similarity(one.double(), other.double(), dim=0))
+
+
+def main() -> None:
+    """Measures the reference and both kinds, and prints the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("recipe", nargs="?", default="pocket-turns")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--warmstart", type=Path, default=BASE)
+    arguments = parser.parse_args()
+    keep_freed_memory()
+    recipe = load_rl_recipe(arguments.recipe)
+    if recipe.episodes is None or recipe.whole_groups:
+        parser.error(f"{recipe.name}: expected groups that are single turns")
+    by_reply = recipe.episodes.model_copy(update={"credit": "reply"})
+    recipe = recipe.model_copy(update={"episodes": by_reply})
+    reference = warmstart_gradients(recipe, arguments.warmstart, arguments.steps)
+    found = {"supervised": reference, **rl_gradients(recipe, arguments.steps)}
+    means = {}
+    for name, gradients in found.items():
+        between = list(cosines(gradients))
+        means[name] = fmean(between)
+        error = stdev(between) / len(between) ** 0.5
+        print(f"{name:22} cosine {means[name]:.3f} +- {error:.3f}")
+    for name in list(found)[1:]:
+        print(f"ratio {name} / supervised: {means[name] / means['supervised']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
