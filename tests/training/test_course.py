@@ -139,19 +139,22 @@ def test_a_control_goes_on_from_a_checkpoint_of_its_own_shape(tmp_path: Path) ->
 
 
 RECIPES = Path(recipe_module.__file__).parent / "recipes"
+BASE = Path(__file__).parents[2] / "checkpoints" / "pocket2-base"
 
 
 @pytest.mark.parametrize(
     "file",
     [
-        Path(__file__).parents[2] / "checkpoints" / "pocket2-base" / "recipe.json",
+        BASE / "first" / "recipe.json",
+        BASE / "recipe.json",
         RECIPES / "pocket2-control.json",
         RECIPES / "pocket2-long.json",
     ],
     ids=lambda file: f"{file.parent.name}/{file.stem}",
 )
 def test_recipes_plant_nothing_and_draw_every_stage(file: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(file, model="base" if "control" in file.stem else None)
+    goes_on = '"init": "checkpoint"' in file.read_text(encoding="utf-8")
+    recipe = load_recipe(file, model="base" if goes_on else None)
     assert {stage.slips for stage in recipe.stages} == {0.0}
     assert {task.base for task in recipe.stages[-1].tasks} >= {
         "niah_multikey_2",

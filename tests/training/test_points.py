@@ -33,6 +33,12 @@ def thinking() -> DemonstrationWriter:
     return DemonstrationWriter(build_pocket_tokenizer("fiction"), form)
 
 
+@pytest.fixture(scope="module")
+def thinking_of_all() -> DemonstrationWriter:
+    form = Form(chunk_tokens=768, thoughts=True, whole_thoughts=True, answer_layout="paper")
+    return DemonstrationWriter(build_pocket_tokenizer("fiction"), form)
+
+
 def turns(writer: DemonstrationWriter, shape: TaskShape, kind: Kind) -> list[Demonstration]:
     rng = np.random.default_rng(2)
     return [write(writer, kind, shape, 400, Odds(near=0.02, one_new=0.3), rng) for _ in range(20)]
@@ -46,12 +52,14 @@ def word(tokenizer: Tokenizer, token: int) -> str:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("thoughts", ["thinking", "thinking_of_all"])
 def test_a_point_is_where_the_same_word_stands_or_the_messages_end(
-    thinking: DemonstrationWriter, shape: TaskShape, kind: Kind
+    thoughts: str, shape: TaskShape, kind: Kind, request: pytest.FixtureRequest
 ) -> None:
-    tokenizer = thinking.tokenizer
+    writer: DemonstrationWriter = request.getfixturevalue(thoughts)
+    tokenizer = writer.tokenizer
     repeated = 0
-    for turn in turns(thinking, shape, kind):
+    for turn in turns(writer, shape, kind):
         ids = turn.prompt + turn.reply
         for before, place in turn.points:
             assert place <= before

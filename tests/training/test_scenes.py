@@ -344,6 +344,30 @@ def test_thoughts_say_what_is_new_in_the_papers_format(
     assert min(thoughts[True], thoughts[False]) > 3
 
 
+@pytest.mark.parametrize("shape", [FICTION, SHAPES[4]], ids=lambda shape: shape.name)
+def test_a_whole_thought_is_the_memory_to_be_and_the_gate_says_whether_it_is_new(
+    shape: TaskShape, tokenizer: Tokenizer
+) -> None:
+    form = Form(thoughts=True, whole_thoughts=True, answer_layout="paper")
+    writer = DemonstrationWriter(tokenizer, form)
+    rng = np.random.default_rng(4)
+    gate, nothing = Counter[bool](), 0
+    for _ in range(60):
+        turn = writer.memory_turn(shape, 760, Odds(), rng, gates=True)
+        assert len(turn.prompt) + len(turn.reply) <= 760
+        reply = tokenizer.decode(turn.reply, skip_special_tokens=False).removesuffix("<|im_end|>")
+        gates = parse_gates(reply)
+        assert gates is not None
+        assert in_paper_format(reply)
+        thought = between(reply, "<think>", "</think>")
+        assert thought == gates.memory or (thought, gates.memory) == ("Nothing new.", NO_MEMORY)
+        assert gates.useful == (turn.added > 0)
+        gate[gates.useful] += 1
+        nothing += thought == "Nothing new."
+    assert min(gate[True], gate[False]) > 3
+    assert bool(nothing) == (shape is not FICTION)  # which always looks for something
+
+
 def test_frequent_words_are_those_of_the_section(
     writer: DemonstrationWriter, tokenizer: Tokenizer
 ) -> None:

@@ -13,7 +13,9 @@ the tasks' and the agents' own texts, token for token. Formats of the replies:
 - GRU-Mem's memory turn: its gates around the same memory. `yes` where the section adds an
   entry; `end` once all that the question names is known, so never for a question that does
   not say how much there is. Its answer turn: the entries in `\boxed{...}`. With `thoughts` the
-  entries that are added stand between `<think>` and `</think>` first, or `Nothing new.`
+  entries that are added stand between `<think>` and `</think>` first, or `Nothing new.`; with
+  `whole_thoughts` all entries of the new memory, so that each is looked for before the gate says
+  whether any was found.
 
 Tasks: RULER's niah with the haystack of noise, of needles or of prose, and variable tracking (`vt`,
 entries are bare names), as PROTOCOL 2.2 has them, written here. Others are laid out from scenes:
@@ -37,7 +39,7 @@ from training.warmstart.mimetic import Landmarks
 from training.warmstart.points import Point, points_of, read_in_row, read_whole
 from training.warmstart.prompts import FOUND, UNKNOWN
 from training.warmstart.scenes.fiction import ENTRY_ENDS, FictionScenes
-from training.warmstart.scenes.scene import Odds, Room, Scenes
+from training.warmstart.scenes.scene import Odds, Room, Scenes, Twice
 from training.warmstart.scenes.words import WordScenes
 from training.warmstart.stories import Ids, Story, StoryTeller, TaskShape, joined
 
@@ -95,13 +97,15 @@ class Demonstration:
 @dataclass(frozen=True, slots=True)
 class Form:
     """How turns are laid out. `chunk_tokens`: the most of a section. Of GRU-Mem's: whether it
-    thinks, and whether its answer turn is laid out as the paper's or as MemAgent's.
+    thinks, of what it adds or of its whole memory, and whether its answer turn is laid out as the
+    paper's or as MemAgent's.
 
     `memory_room`, `gated_room` and `answer_room`: of a held-out turn, tokens around its section,
     reply included."""
 
     chunk_tokens: int = 512
     thoughts: bool = False
+    whole_thoughts: bool = False
     answer_layout: AnswerLayout = "memagent"
     memory_room: int = 96
     gated_room: int = 128
@@ -180,7 +184,8 @@ class DemonstrationWriter:
         entry_tokens = sum(len(story.facts[i].entry) for i in new)
         spare = budget - len(head) - len(tail) - len(memory) - entry_tokens - 1
         if gates:
-            spare -= GATE_TOKENS + (entry_tokens + THOUGHT_TOKENS if self.form.thoughts else 0)
+            thought_tokens = entry_tokens + (len(memory) if self.form.whole_thoughts else 0)
+            spare -= GATE_TOKENS + (thought_tokens + THOUGHT_TOKENS if self.form.thoughts else 0)
         tokens = min(self.form.chunk_tokens, spare - int(rng.integers(0, CHUNK_SHORTER)))
         section, places = self.section(story, new, tokens, odds.near, rng)
         inside = [*places]
@@ -192,14 +197,16 @@ class DemonstrationWriter:
         if gates:
             complete = story.countable and len(known) + len(inside) == len(story.facts)
             added = [story.facts[i].entry for i in inside]
-            reply = self._gated(reply, added, complete and not slipped, slipped=slipped)
+            reply = self._gated(entries, added, complete and not slipped, slipped=slipped)
         kind: Kind = "gru_memory" if gates else "memory"
         prompt = head + section + tail
         points: Sequence[Point] = ()
         if not slipped:
             read = [read_whole(story.facts[i].entry, len(head) + at) for i, at in places.items()]
             kept = read_in_row(old, self.guide.memory_at(prompt, old)) if old else []
-            points = self.guide.points(prompt, reply, [*kept, *read], read, gates=gates)
+            after = [*kept, *read]
+            thought = after if self.form.whole_thoughts else read
+            points = self.guide.points(prompt, reply, after, thought, gates=gates)
         return Demonstration(kind, shape.name, prompt, reply + self.end, len(inside), points=points)
 
     def answer_turn(
@@ -333,7 +340,10 @@ class DemonstrationWriter:
         around += 2 * len(self.found)
         thinks = gates and self.form.thoughts
         around += (GATE_TOKENS if gates else 0) + (THOUGHT_TOKENS if thinks else 0)
-        room = Room(budget - around, self.form.chunk_tokens, thinks)
+        twice: Twice = "none"
+        if thinks:
+            twice = "all" if self.form.whole_thoughts else "new"
+        room = Room(budget - around, self.form.chunk_tokens, twice)
         scene = scenes.memory(shape, room, odds, rng)
         old, after, new = (
             [note.entry for note in notes] for notes in (scene.old, scene.notes, scene.new)
@@ -341,11 +351,12 @@ class DemonstrationWriter:
         head, tail = self._around_section(scene.question, self.memory_text(old), gates)
         reply = self.memory_text(after)
         if gates:
-            reply = self._gated(reply, new, scene.complete)
+            reply = self._gated(after, new, scene.complete)
         kind: Kind = "gru_memory" if gates else "memory"
         prompt = head + list(scene.section) + tail
         guide, section = self.guide, len(head)
-        read = [guide.read(notes, scene, prompt, section) for notes in (scene.notes, scene.new)]
+        thought = scene.notes if self.form.whole_thoughts else scene.new
+        read = [guide.read(notes, scene, prompt, section) for notes in (scene.notes, thought)]
         points = guide.points(prompt, reply, *read, gates=gates)
         sources = guide.sources(scene, prompt, section, reply)
         absent = guide.absent(scene, prompt, reply)
@@ -395,18 +406,20 @@ class DemonstrationWriter:
         return self.user + head + memory + fixed.to_section, fixed.memory_closes + self.assistant
 
     def _gated(
-        self, memory: Ids, added: Sequence[Ids], done: bool, *, slipped: bool = False
+        self, entries: Sequence[Ids], added: Sequence[Ids], done: bool, *, slipped: bool = False
     ) -> Ids:
-        """GRU-Mem's reply."""
+        """GRU-Mem's reply, of these entries in the memory, `added` among them."""
         fixed = self.fixed
         thought: Ids = []
-        if self.form.thoughts and added:
-            thought = fixed.think_opens + self.found + joined(added) + fixed.think_closes
+        thought_of = entries if self.form.whole_thoughts else added
+        if self.form.thoughts and thought_of:
+            thought = fixed.think_opens + self.found + joined(thought_of) + fixed.think_closes
         elif self.form.thoughts:
             thought = fixed.think_nothing
         check = fixed.check_yes if added or slipped else fixed.check_no
         following = fixed.next_end if done else fixed.next_continue
-        return thought + check + fixed.update_opens + memory + fixed.update_closes + following
+        update = fixed.update_opens + self.memory_text(entries) + fixed.update_closes
+        return thought + check + update + following
 
     def _with_stray(self, story: Story, entries: list[Ids], rng: np.random.Generator) -> list[Ids]:
         """The entries, at times with one of another key among them. Of variables there is none."""

@@ -98,23 +98,22 @@ class Guide:
         prompt: Ids,
         reply: Ids,
         after: Sequence[Read],
-        new: Sequence[Read],
+        thought: Sequence[Read],
         *,
         gates: bool,
     ) -> list[Point]:
-        """Of a memory turn's reply. The entries of a thought, the `new` ones, are repeated from the
-        thought."""
+        """Of a memory turn's reply. The entries of a `thought` are repeated from the thought."""
         nothing = self.nothing(prompt)
         if not gates:
             first = first_point(after, len(prompt) - 1, nothing)
             said = points_of(after, len(prompt) + len(self.found), nothing)
             return [first, *(said if after else ())]
-        found = [first_point(new, len(prompt) - 1, nothing)]
-        if self.thoughts and new:
+        found = [first_point(thought, len(prompt) - 1, nothing)]
+        if self.thoughts and thought:
             at = len(prompt) + len(self.fixed.think_opens) + len(self.found)
-            found += points_of(new, at, nothing)
-            thought = {tuple(r.entry): r for r in read_in_row([read.entry for read in new], at)}
-            after = [thought.get(tuple(read.entry), read) for read in after]
+            found += points_of(thought, at, nothing)
+            again = {tuple(r.entry): r for r in read_in_row([read.entry for read in thought], at)}
+            after = [again.get(tuple(read.entry), read) for read in after]
         if after:
             opens = reply.index(self.fixed.update_opens[0]) + len(self.fixed.update_opens)
             at = len(prompt) + opens + len(self.found)

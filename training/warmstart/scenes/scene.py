@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -52,19 +52,23 @@ class Note:
     pending: bool = False
 
 
+Twice = Literal["none", "new", "all"]
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """Tokens for all that a scene fills: the question, the section, the memory in the prompt and
-    the one in the reply. `chunk`: the most of a section. `thinks`: the reply says what is new
+    the one in the reply. `chunk`: the most of a section. `twice`: the entries that the reply says
     twice."""
 
     tokens: int
     chunk: int
-    thinks: bool = False
+    twice: Twice = "none"
 
     def section(self, question: Ids, old: Sequence[Note], after: Sequence[Note]) -> int:
         """What is left for the section. `old`, `after`: the two memories."""
-        said = [*old, *after, *(note for note in after if note.new and self.thinks)]
+        again = {"none": [], "new": [note for note in after if note.new], "all": after}[self.twice]
+        said = [*old, *after, *again]
         return min(self.chunk, self.tokens - len(question) - sum(len(n.entry) for n in said) - 2)
 
 
