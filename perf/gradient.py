@@ -6,8 +6,8 @@ Of each kind of step the mean cosine between two steps' gradients, embeddings le
 c says that the share c of a step's squared gradient is signal, the rest noise, and that batches
 would have to be about (1 - c) / c times as large to be half signal (the simple noise scale of
 McCandlish et al., arXiv:1812.06162). Kinds: steps of an RL recipe whose groups are single turns,
-with one advantage a reply and with one a token; and, as the reference, supervised steps of a warm
-start's last stage. Each one's ratio to the reference is printed with it.
+with one advantage a reply (the reference) and with one a token; and supervised steps of a warm
+start's last stage, which near the end of that training have little signal left.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from training.warmstart.pocket_tokenizer import PAD, build_pocket_tokenizer
 from training.warmstart.recipe import load_recipe
 
 BASE = Path(__file__).parents[1] / "checkpoints" / "pocket2-base" / "recipe.json"
+A_REPLY, A_TOKEN, SUPERVISED = "one advantage a reply", "one a token", "supervised"
 FIRST_STEP = 1 << 16
 """No run comes so far: its questions are not trained on."""
 
@@ -56,7 +57,7 @@ class Noted(torch.optim.Optimizer):
         kept = {id(model.model.embed_tokens.weight), id(model.lm_head.weight)}
         self.parameters = [one for one in model.parameters() if id(one) not in kept]
         self.taken: list[Tensor] = []
-        super().__init__(list(model.parameters()), {})
+        super().__init__(list(model.parameters()), {"scale": 0.0})
 
     def step(self, closure: object = None) -> None:
         gradients = [one.grad for one in self.parameters if one.grad is not None]
@@ -71,7 +72,7 @@ def rl_gradients(recipe: RlRecipe, steps: int) -> dict[str, list[Tensor]]:
     engine = make_engine(recipe, folder, model, where, tokenizer)
     collector = Collector(recipe, engine, make_agent(recipe, tokenizer), Corpora())
     learner = Learner(model, reference, recipe)
-    found: dict[str, list[Tensor]] = {"one advantage a reply": [], "one a token": []}
+    found: dict[str, list[Tensor]] = {A_REPLY: [], A_TOKEN: []}
     for step in range(FIRST_STEP, FIRST_STEP + steps):
         groups = collector.collect(step).groups
         for name, learned in zip(found, (_as_given(groups), _by_prefix(groups)), strict=True):
@@ -120,7 +121,7 @@ def cosines(gradients: Sequence[Tensor]) -> Iterator[float]:
 
 
 def main() -> None:
-    """Measures the reference and both kinds, and prints the ratios."""
+    """Measures all, and prints the ratio of the two credits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipe", nargs="?", default="pocket-turns")
     parser.add_argument("--steps", type=int, default=5)
@@ -132,16 +133,15 @@ def main() -> None:
         parser.error(f"{recipe.name}: expected groups that are single turns")
     by_reply = recipe.episodes.model_copy(update={"credit": "reply"})
     recipe = recipe.model_copy(update={"episodes": by_reply})
-    reference = warmstart_gradients(recipe, arguments.warmstart, arguments.steps)
-    found = {"supervised": reference, **rl_gradients(recipe, arguments.steps)}
+    found = rl_gradients(recipe, arguments.steps)
+    found[SUPERVISED] = warmstart_gradients(recipe, arguments.warmstart, arguments.steps)
     means = {}
     for name, gradients in found.items():
         between = list(cosines(gradients))
         means[name] = fmean(between)
         error = stdev(between) / len(between) ** 0.5
         print(f"{name:22} cosine {means[name]:.3f} +- {error:.3f}")
-    for name in list(found)[1:]:
-        print(f"ratio {name} / supervised: {means[name] / means['supervised']:.2f}")
+    print(f"ratio {A_TOKEN} / {A_REPLY}: {means[A_TOKEN] / means[A_REPLY]:.2f}")
 
 
 if __name__ == "__main__":
