@@ -7,7 +7,8 @@ c says that the share c of a step's squared gradient is signal, the rest noise, 
 would have to be about (1 - c) / c times as large to be half signal (the simple noise scale of
 McCandlish et al., arXiv:1812.06162). Kinds: steps of an RL recipe whose groups are single turns,
 with one advantage a reply (the reference) and with one a token; and supervised steps of a warm
-start's last stage, which near the end of that training have little signal left.
+start's last stage, which near the end of that training have little signal left. The errors are
+those of the pairs as if they were independent.
 """
 
 from __future__ import annotations

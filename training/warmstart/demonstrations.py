@@ -111,6 +111,13 @@ class Form:
     gated_room: int = 128
     answer_room: int = 112
 
+    @property
+    def said_twice(self) -> Twice:
+        """The entries that GRU-Mem says in its thought and in its memory."""
+        if not self.thoughts:
+            return "none"
+        return "all" if self.whole_thoughts else "new"
+
 
 class DemonstrationWriter:
     """Writes demonstrations from an explicit RNG."""
@@ -338,11 +345,8 @@ class DemonstrationWriter:
         """A memory turn laid out from a scene. The demonstrator never slips."""
         around = sum(map(len, self._around_section([], [], gates))) + len(self.end)
         around += 2 * len(self.found)
-        thinks = gates and self.form.thoughts
-        around += (GATE_TOKENS if gates else 0) + (THOUGHT_TOKENS if thinks else 0)
-        twice: Twice = "none"
-        if thinks:
-            twice = "all" if self.form.whole_thoughts else "new"
+        twice = self.form.said_twice if gates else "none"
+        around += (GATE_TOKENS if gates else 0) + (0 if twice == "none" else THOUGHT_TOKENS)
         room = Room(budget - around, self.form.chunk_tokens, twice)
         scene = scenes.memory(shape, room, odds, rng)
         old, after, new = (
