@@ -40,10 +40,11 @@ from training.rl.learner.policy import ATTENTION
 from training.rl.learner.protocol import Conversation
 from training.rl.recipe import RlRecipe, load_rl_recipe
 from training.rl.run import checkpoint_folder, make_engine
-from training.warmstart.batches import logits_and_looks, training_batch
+from training.warmstart.batches import training_batch
 from training.warmstart.demonstrations import DemonstrationWriter
 from training.warmstart.pocket_tokenizer import PAD, build_pocket_tokenizer
 from training.warmstart.recipe import load_recipe
+from training.warmstart.train import losses
 
 BASE = Path(__file__).parents[1] / "checkpoints" / "pocket2-base" / "recipe.json"
 A_REPLY, A_TOKEN, SUPERVISED = "one advantage a reply", "one a token", "supervised"
@@ -107,9 +108,7 @@ def warmstart_gradients(recipe: RlRecipe, path: Path, steps: int) -> list[Tensor
     noted = Noted(model)
     for step in range(FIRST_STEP, FIRST_STEP + steps):
         batch = training_batch(writer, course, course.stages[-1], step, pad)
-        logits, looks = logits_and_looks(model, batch)
-        loss = torch.nn.functional.cross_entropy(logits.float(), batch.targets_N)
-        (loss if looks is None else loss + course.stages[-1].looks * looks).backward()
+        losses(model, batch, course.stages[-1].looks)[1].backward()
         noted.step()
         noted.zero_grad(set_to_none=True)
     return noted.taken

@@ -29,13 +29,13 @@ KINDS: tuple[Kind, ...] = ("memory", "gru_memory", "answer", "gru_answer")
 
 @pytest.fixture(scope="module")
 def thinking() -> DemonstrationWriter:
-    form = Form(chunk_tokens=768, thoughts=True, answer_layout="paper")
+    form = Form(chunk_tokens=768, thoughts="new", answer_layout="paper")
     return DemonstrationWriter(build_pocket_tokenizer("fiction"), form)
 
 
 @pytest.fixture(scope="module")
 def thinking_of_all() -> DemonstrationWriter:
-    form = Form(chunk_tokens=768, thoughts=True, whole_thoughts=True, answer_layout="paper")
+    form = Form(chunk_tokens=768, thoughts="all", answer_layout="paper")
     return DemonstrationWriter(build_pocket_tokenizer("fiction"), form)
 
 

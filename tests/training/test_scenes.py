@@ -45,7 +45,7 @@ def tokenizer(folder: Path) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def writer(tokenizer: Tokenizer) -> DemonstrationWriter:
-    return DemonstrationWriter(tokenizer, Form(thoughts=True, answer_layout="paper"))
+    return DemonstrationWriter(tokenizer, Form(thoughts="new", answer_layout="paper"))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
@@ -348,7 +348,7 @@ def test_thoughts_say_what_is_new_in_the_papers_format(
 def test_a_whole_thought_is_the_memory_to_be_and_the_gate_says_whether_it_is_new(
     shape: TaskShape, tokenizer: Tokenizer
 ) -> None:
-    form = Form(thoughts=True, whole_thoughts=True, answer_layout="paper")
+    form = Form(thoughts="all", answer_layout="paper")
     writer = DemonstrationWriter(tokenizer, form)
     rng = np.random.default_rng(4)
     gate, nothing = Counter[bool](), 0

@@ -12,10 +12,9 @@ the tasks' and the agents' own texts, token for token. Formats of the replies:
 - full context: the same; of several keys, in the question's order.
 - GRU-Mem's memory turn: its gates around the same memory. `yes` where the section adds an
   entry; `end` once all that the question names is known, so never for a question that does
-  not say how much there is. Its answer turn: the entries in `\boxed{...}`. With `thoughts` the
-  entries that are added stand between `<think>` and `</think>` first, or `Nothing new.`; with
-  `whole_thoughts` all entries of the new memory, so that each is looked for before the gate says
-  whether any was found.
+  not say how much there is. Its answer turn: the entries in `\boxed{...}`. Where it thinks, entries
+  stand between `<think>` and `</think>` first, or `Nothing new.`: those that are added, or all of
+  the new memory, so that each is looked for before the gate says whether any was found.
 
 Tasks: RULER's niah with the haystack of noise, of needles or of prose, and variable tracking (`vt`,
 entries are bare names), as PROTOCOL 2.2 has them, written here. Others are laid out from scenes:
@@ -27,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -43,6 +42,7 @@ from training.warmstart.scenes.scene import Odds, Room, Scenes, Twice
 from training.warmstart.scenes.words import WordScenes
 from training.warmstart.stories import Ids, Story, StoryTeller, TaskShape, joined
 
+T = TypeVar("T")
 Kind = Literal["memory", "answer", "full_context", "gru_memory", "gru_answer"]
 
 SPACE = "\u0120"
@@ -96,27 +96,25 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How turns are laid out. `chunk_tokens`: the most of a section. Of GRU-Mem's: whether it
-    thinks, of what it adds or of its whole memory, and whether its answer turn is laid out as the
-    paper's or as MemAgent's.
+    """How turns are laid out. `chunk_tokens`: the most of a section. Of GRU-Mem's: the entries that
+    its thought says before its memory does, and whether its answer turn is laid out as the paper's
+    or as MemAgent's.
 
     `memory_room`, `gated_room` and `answer_room`: of a held-out turn, tokens around its section,
     reply included."""
 
     chunk_tokens: int = 512
-    thoughts: bool = False
-    whole_thoughts: bool = False
+    thoughts: Twice = "none"
     answer_layout: AnswerLayout = "memagent"
     memory_room: int = 96
     gated_room: int = 128
     answer_room: int = 112
 
-    @property
-    def said_twice(self) -> Twice:
-        """The entries that GRU-Mem says in its thought and in its memory."""
-        if not self.thoughts:
-            return "none"
-        return "all" if self.whole_thoughts else "new"
+    def thought_of(self, after: Sequence[T], new: Sequence[T]) -> Sequence[T]:
+        """Of the new memory's entries, and of those that it adds, what GRU-Mem's thought says."""
+        if self.thoughts == "none":
+            return ()
+        return after if self.thoughts == "all" else new
 
 
 class DemonstrationWriter:
@@ -143,7 +141,7 @@ class DemonstrationWriter:
             comma=self.stories.comma[0],
             newline=self.stories.ids("\n")[0],
             assistant=len(self.assistant),
-            thoughts=self.form.thoughts,
+            thoughts=self.form.thoughts != "none",
         )
 
     @cached_property
@@ -191,8 +189,10 @@ class DemonstrationWriter:
         entry_tokens = sum(len(story.facts[i].entry) for i in new)
         spare = budget - len(head) - len(tail) - len(memory) - entry_tokens - 1
         if gates:
-            thought_tokens = entry_tokens + (len(memory) if self.form.whole_thoughts else 0)
-            spare -= GATE_TOKENS + (thought_tokens + THOUGHT_TOKENS if self.form.thoughts else 0)
+            spare -= GATE_TOKENS
+            if self.form.thoughts != "none":
+                held = len(memory) if self.form.thoughts == "all" else 0
+                spare -= THOUGHT_TOKENS + entry_tokens + held
         tokens = min(self.form.chunk_tokens, spare - int(rng.integers(0, CHUNK_SHORTER)))
         section, places = self.section(story, new, tokens, odds.near, rng)
         inside = [*places]
@@ -212,7 +212,7 @@ class DemonstrationWriter:
             read = [read_whole(story.facts[i].entry, len(head) + at) for i, at in places.items()]
             kept = read_in_row(old, self.guide.memory_at(prompt, old)) if old else []
             after = [*kept, *read]
-            thought = after if self.form.whole_thoughts else read
+            thought = self.form.thought_of(after, read)
             points = self.guide.points(prompt, reply, after, thought, gates=gates)
         return Demonstration(kind, shape.name, prompt, reply + self.end, len(inside), points=points)
 
@@ -345,7 +345,7 @@ class DemonstrationWriter:
         """A memory turn laid out from a scene. The demonstrator never slips."""
         around = sum(map(len, self._around_section([], [], gates))) + len(self.end)
         around += 2 * len(self.found)
-        twice = self.form.said_twice if gates else "none"
+        twice = self.form.thoughts if gates else "none"
         around += (GATE_TOKENS if gates else 0) + (0 if twice == "none" else THOUGHT_TOKENS)
         room = Room(budget - around, self.form.chunk_tokens, twice)
         scene = scenes.memory(shape, room, odds, rng)
@@ -359,7 +359,7 @@ class DemonstrationWriter:
         kind: Kind = "gru_memory" if gates else "memory"
         prompt = head + list(scene.section) + tail
         guide, section = self.guide, len(head)
-        thought = scene.notes if self.form.whole_thoughts else scene.new
+        thought = self.form.thought_of(scene.notes, scene.new)
         read = [guide.read(notes, scene, prompt, section) for notes in (scene.notes, thought)]
         points = guide.points(prompt, reply, *read, gates=gates)
         sources = guide.sources(scene, prompt, section, reply)
@@ -415,11 +415,10 @@ class DemonstrationWriter:
         """GRU-Mem's reply, of these entries in the memory, `added` among them."""
         fixed = self.fixed
         thought: Ids = []
-        thought_of = entries if self.form.whole_thoughts else added
-        if self.form.thoughts and thought_of:
-            thought = fixed.think_opens + self.found + joined(thought_of) + fixed.think_closes
-        elif self.form.thoughts:
+        if self.form.thoughts != "none":
             thought = fixed.think_nothing
+            if said := self.form.thought_of(entries, added):
+                thought = fixed.think_opens + self.found + joined(said) + fixed.think_closes
         check = fixed.check_yes if added or slipped else fixed.check_no
         following = fixed.next_end if done else fixed.next_continue
         update = fixed.update_opens + self.memory_text(entries) + fixed.update_closes

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from core.errors import UsageError
@@ -116,13 +116,15 @@ def _first_model(
     if recipe.model is None:
         return random_model(config, recipe.seed)
     model = Qwen2ForCausalLM.from_pretrained(recipe.model, dtype=torch.float32)
-    fields = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
+    fields = ("vocab_size", "hidden_size", "num_hidden_layers")
     found, expected = ([getattr(one, name) for name in fields] for one in (model.config, config))
     if found != expected:
         raise UsageError(
             f"{recipe.model}: {', '.join(fields)} are {found}, expected {expected}, those of the "
             "recipe's shape and vocabulary"
         )
+    # Rotary positions hold no weights: a window may be another.
+    model.config.max_position_embeddings = config.max_position_embeddings
     return model
 
 
@@ -263,14 +265,20 @@ def _train_step(run: _Run, batch: Batch) -> float:
     for group in run.optimizer.param_groups:
         group["lr"] = run.course.rate_at(run.step) * group["scale"]
     with _autocast(batch.ids_BT.device, recipe.precision):
-        logits, looks = logits_and_looks(run.model, batch)
-    loss = nn.functional.cross_entropy(logits.float(), batch.targets_N)
-    shown = 0.0 if looks is None else run.course.stage_at(run.step).looks * looks
-    (loss + shown).backward()
+        loss, descended = losses(run.model, batch, run.course.stage_at(run.step).looks)
+    descended.backward()
     nn.utils.clip_grad_norm_(run.model.parameters(), recipe.clip_norm)
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
     return float(loss.detach())
+
+
+def losses(model: Qwen2ForCausalLM, batch: Batch, looks: float) -> tuple[Tensor, Tensor]:
+    """The mean loss over a batch's reply tokens, in nats, and what is descended: with the loss of
+    where heads look, weighed by `looks`."""
+    logits, looked = logits_and_looks(model, batch)
+    loss = nn.functional.cross_entropy(logits.float(), batch.targets_N)
+    return loss, loss if looked is None else loss + looks * looked
 
 
 def _autocast(where: torch.device, precision: Precision) -> torch.autocast:
