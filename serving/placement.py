@@ -53,9 +53,11 @@ FIXED = frozenset(
 """Engine arguments that are not a user's: they decide what code runs, and whose answers count."""
 
 
-LOADING_WORK = 5e6
+LOADING_WORK_GPU = 5e6
 """Prompt tokens that a GPU reads while a model is loaded and compiled: about three minutes of a
 model of 7B. Assumed, not measured; only which models wait hangs on it."""
+LOADING_WORK_CPU = 1e6
+"""The same of a core and a pocket model, which takes half a minute to load."""
 
 
 def with_engine(entry: ModelEntry, changes: Mapping[str, Any]) -> ModelEntry:
@@ -120,10 +122,10 @@ def share_out(
     none is left out. `taken`: models that have replicas already, and how many.
 
     Replicas are few and stay a model's to its end, so models side by side may end far apart, and
-    leave GPUs idle. Where one after another is faster by more than the loading of the others, the
+    leave GPUs or cores idle. Where one after another is faster by more than the loading of the others, the
     first gets all of an empty cluster."""
     layouts = _side_by_side(wanted, nodes, taken)
-    if taken or len(layouts) < 2 or not has_gpus(nodes):
+    if taken or len(layouts) < 2:
         return layouts
     work = {share.entry.name: share.work for share in wanted if share.entry.name in layouts}
     whole = {
@@ -133,7 +135,8 @@ def share_out(
     }
     together = max(work[name] / layout.replicas for name, layout in layouts.items())
     apart = sum(work[name] / layout.replicas for name, layout in whole.items())
-    if together - apart <= LOADING_WORK * (len(layouts) - 1):
+    loading = LOADING_WORK_GPU if has_gpus(nodes) else LOADING_WORK_CPU
+    if together - apart <= loading * (len(layouts) - 1):
         return layouts
     first = next(iter(layouts))
     return {first: whole[first]}
