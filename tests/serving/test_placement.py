@@ -51,7 +51,7 @@ def shares(**work: float) -> list[Share]:
 
 
 def counts(wanted: list[Share], nodes: list[Node], taken: int = 0) -> dict[str, int]:
-    others: list[tuple[ModelEntry, int]] = [(find_model("pocket-base"), taken)]
+    others = [(find_model("pocket-base"), taken)] if taken else []
     return {name: layout.replicas for name, layout in share_out(wanted, nodes, others).items()}
 
 
@@ -75,6 +75,8 @@ def test_models_come_one_after_another_where_they_would_end_far_apart() -> None:
     assert on_gpus(3, a=9e9, b=9e9, c=9e9) == {"a": 1, "b": 1, "c": 1}
     assert on_gpus(4, taken=2, a=9e9, b=9e9) == {"a": 1, "b": 1}, "no empty cluster"
     assert on_gpus(4, a=9e6, b=9e6, c=9e6) == {"a": 2, "b": 1, "c": 1}, "loading takes longer"
+    assert counts(shares(a=10e6, b=4e5), [node(2)]) == {"a": 2}
+    assert counts(shares(a=2e6, b=4e5), [node(2)]) == {"a": 1, "b": 1}
 
 
 def test_a_model_that_finds_no_room_waits() -> None:

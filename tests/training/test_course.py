@@ -147,8 +147,8 @@ BASE = Path(__file__).parents[2] / "checkpoints" / "pocket2-base"
     [
         BASE / "first" / "recipe.json",
         BASE / "recipe.json",
+        BASE.parent / "pocket2-long" / "recipe.json",
         RECIPES / "pocket2-control.json",
-        RECIPES / "pocket2-long.json",
     ],
     ids=lambda file: f"{file.parent.name}/{file.stem}",
 )

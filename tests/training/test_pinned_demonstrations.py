@@ -18,6 +18,7 @@ RECIPES = {
     "pocket-long": ROOT / "checkpoints" / "pocket-long" / "recipe.json",
     "pocket2-base/first": ROOT / "checkpoints" / "pocket2-base" / "first" / "recipe.json",
     "pocket2-base": ROOT / "checkpoints" / "pocket2-base" / "recipe.json",
+    "pocket2-long": ROOT / "checkpoints" / "pocket2-long" / "recipe.json",
 }
 STARTS_FROM = {"pocket2-base": "pocket2-base/first"}
 STEPS_PINNED = 24
@@ -28,12 +29,14 @@ TRAINING = {
     "pocket-long": "4eaea9e3e619471b",
     "pocket2-base/first": "551f345528fb331e",
     "pocket2-base": "b184587132c0d01a",
+    "pocket2-long": "db5beb4275edd93a",
 }
 HELD_OUT = {
     "pocket-base": "87180ca222cf3e25",
     "pocket-long": "05d15f9ea00390ca",
     "pocket2-base/first": "a27bf245f2c7780d",
     "pocket2-base": "4e38d3ef3ca8d6f1",
+    "pocket2-long": "5352b2f912bee03f",
 }
 
 
