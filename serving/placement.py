@@ -122,8 +122,8 @@ def share_out(
     none is left out. `taken`: models that have replicas already, and how many.
 
     Replicas are few and stay a model's to its end, so models side by side may end far apart, and
-    leave GPUs or cores idle. Where one after another is faster by more than the loading of the others, the
-    first gets all of an empty cluster."""
+    leave GPUs or cores idle. Where one after another is faster by more than the loading of the
+    others, the first gets all of an empty cluster."""
     layouts = _side_by_side(wanted, nodes, taken)
     if taken or len(layouts) < 2:
         return layouts

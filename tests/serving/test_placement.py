@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import UsageError
-from serving.catalogue import ModelEntry, find_model
+from serving.catalogue import find_model
 from serving.placement import Layout, Node, Share, bundles, plan_layout, share_out, with_engine
 
 
