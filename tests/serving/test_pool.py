@@ -19,7 +19,7 @@ from serving import pool as pool_module
 from serving.app import PORT_NAMES
 from serving.catalogue import find_model
 from serving.leftovers import MARK, account_of, clear_away, clear_dead_owners, new_folder
-from serving.pool import Pool
+from serving.pool import Pool, Ready
 from serving.ports import free_ports, is_free
 
 MODEL = "pocket-base"
@@ -347,3 +347,15 @@ def _until(condition, seconds: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_model_whose_turn_comes_late_is_not_taken_for_hung(tmp_path: Path) -> None:
+    names = ("pocket-base", "pocket-long")
+    pool = Pool(*map(find_model, names), log_dir=tmp_path, deadline_s=60)
+    pool._models["pocket-base"].ready = Ready("http://127.0.0.1:1/v1", 1, "CPU")
+    pool._heard = (
+        time.monotonic() - 3600.0
+    )  # all was well for an hour, and there was nothing to tell
+    assert pool.poll("pocket-long") is None
+    pool.retire("pocket-base")
+    assert pool.poll("pocket-long") is None
