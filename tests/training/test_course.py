@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
+from transformers import Qwen2Config
 
 from core.errors import UsageError
 from tests.training.test_batches import SINGLE, small_recipe
@@ -131,6 +132,9 @@ def test_a_control_goes_on_from_a_checkpoint_of_its_own_shape(tmp_path: Path) ->
     out = train_warmstart(still, tmp_path / "control", device="cpu")
     one, two = (load_file(folder / "model.safetensors") for folder in (base, out))
     assert all(torch.equal(one[name], two[name]) for name in one)
+    wide = replace(still, shape=replace(still.shape, window_tokens=2048))
+    config = Qwen2Config.from_pretrained(train_warmstart(wide, tmp_path / "wide", device="cpu"))
+    assert config.max_position_embeddings == 2048
     other = replace(still, shape=replace(still.shape, layers=2))
     with pytest.raises(UsageError, match="num_hidden_layers"):
         train_warmstart(other, tmp_path / "other", device="cpu")

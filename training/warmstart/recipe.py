@@ -113,7 +113,7 @@ class WarmstartRecipe:
     AdamW's first hundred steps, equally large in every weight, undo what the mimetic start
     wrote but the loss does not yet use. `precision`: of the matrix products, by autocast; weights
     and optimizer are float32 either way. `model`: where `init` is a checkpoint, its folder; shape
-    and vocabulary must be those of the recipe.
+    and vocabulary must be those of the recipe, but for the window.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
