@@ -183,7 +183,7 @@ class Pool:
         """Gives up a model's replicas, whose place the next one that waits may take."""
         with self._changed:
             self._models[model].ready = None
-            # It had nothing to tell while all were ready; from now on it has.
+            # The pool's process is silent while all is well; from now on it starts the next one.
             self._heard = time.monotonic()
             last = not any(name != model and not s.error for name, s in self._models.items())
         if not last:

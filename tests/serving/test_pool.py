@@ -353,9 +353,8 @@ def test_a_model_whose_turn_comes_late_is_not_taken_for_hung(tmp_path: Path) -> 
     names = ("pocket-base", "pocket-long")
     pool = Pool(*map(find_model, names), log_dir=tmp_path, deadline_s=60)
     pool._models["pocket-base"].ready = Ready("http://127.0.0.1:1/v1", 1, "CPU")
-    pool._heard = (
-        time.monotonic() - 3600.0
-    )  # all was well for an hour, and there was nothing to tell
+    # All was well for an hour, and there was nothing to tell.
+    pool._heard = time.monotonic() - 3600.0
     assert pool.poll("pocket-long") is None
     pool.retire("pocket-base")
     assert pool.poll("pocket-long") is None
