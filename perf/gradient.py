@@ -123,7 +123,7 @@ def cosines(gradients: Sequence[Tensor]) -> Iterator[float]:
 def main() -> None:
     """Measures all, and prints the ratio of the two credits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("recipe", nargs="?", default="pocket-turns")
+    parser.add_argument("recipe", nargs="?", default="pocket2-memagent")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmstart", type=Path, default=BASE)
     arguments = parser.parse_args()

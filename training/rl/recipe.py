@@ -102,8 +102,8 @@ class RlRecipe(_Part):
     model: a name in the catalogue, or a folder. chunk_tokens: of a chunk; reply_tokens: the
     budget of every turn's reply.
     groups: prompts a step; group_size: rollouts a prompt (G). mini_batches: optimizer updates
-    a step, each on groups / mini_batches prompts. learning_rate: see `rate_at`. stages: later
-    samplings of the rollouts, see `sampling_at`.
+    a step, each on groups / mini_batches prompts. learning_rate, warmup_steps, decay_steps: see
+    `rate_at`. stages: later samplings of the rollouts, see `sampling_at`.
 
     normalize_std, dynamic_sampling, overlong: the options of GRPO and DAPO that the papers
     here leave off. max_refills: how often dynamic sampling may draw again for a step; where even
@@ -153,6 +153,7 @@ class RlRecipe(_Part):
 
     learning_rate: float = Field(gt=0)
     warmup_steps: int = Field(ge=0)
+    decay_steps: int = Field(default=0, ge=0)
     embeddings_rate: float = Field(default=1.0, ge=0)
     vectors_rate: float = Field(default=1.0, gt=0)
     freeze_final_norm: bool = False
@@ -262,10 +263,12 @@ class RlRecipe(_Part):
         return min(1.0, groups / self.groups) if self.dynamic_sampling else 1.0
 
     def rate_at(self, step: int) -> float:
-        """Learning rate of all updates of a step (from 0): linear warm-up, then constant. The
-        first step already moves (verl's starts from a rate of 0)."""
+        """Learning rate of all updates of a step (from 0): linear warm-up, then constant, falling
+        to nothing over the last `decay_steps`. The first step and the last still move (verl's
+        starts from a rate of 0)."""
         rise = (step + 1) / self.warmup_steps if self.warmup_steps else 1.0
-        return self.learning_rate * min(1.0, rise)
+        fall = (self.steps - step) / self.decay_steps if self.decay_steps else 1.0
+        return self.learning_rate * min(1.0, rise, fall)
 
 
 def rl_preset_names() -> list[str]:

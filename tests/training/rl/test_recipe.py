@@ -108,7 +108,7 @@ def test_published_presets_have_none_of_the_bounds_that_the_papers_leave_off(nam
     assert recipe.share_of(3) == 1.0
 
 
-@pytest.mark.parametrize("name", ["pocket", "pocket-memagent", "pocket-grumem", "pocket-turns"])
+@pytest.mark.parametrize("name", ["pocket", "pocket-memagent", "pocket-grumem", "pocket2-memagent"])
 def test_pockets_learn_from_the_distribution_that_they_draw_from(name: str) -> None:
     recipe = load_rl_recipe(name)
     assert {sampling.top_p for sampling in recipe.samplings} == {1.0}
@@ -123,6 +123,13 @@ def test_the_rate_warms_up_and_stays() -> None:
     rates = [recipe.rate_at(step) for step in (0, 9, 19, 20, 5000)]
     assert rates == pytest.approx([5e-8, 5e-7, 1e-6, 1e-6, 1e-6])
     assert recipe.model_copy(update={"warmup_steps": 0}).rate_at(0) == 1e-6
+
+
+def test_the_rate_falls_over_the_last_steps_of_decay() -> None:
+    update = {"steps": 100, "decay_steps": 40, "warmup_steps": 10, "learning_rate": 1e-4}
+    recipe = load_rl_recipe("memagent-7b").model_copy(update=update)
+    rates = [recipe.rate_at(step) for step in (0, 9, 60, 80, 99)]
+    assert rates == pytest.approx([1e-5, 1e-4, 1e-4, 5e-5, 2.5e-6])
 
 
 def test_stages_follow_one_another() -> None:
@@ -196,7 +203,7 @@ def test_unknown_recipes_and_circles_are_refused(tmp_path: Path) -> None:
 
 TRAINED = [
     path
-    for name in ("pocket-memagent", "pocket-grumem")
+    for name in ("pocket-memagent", "pocket-grumem", "pocket2-memagent")
     for path in sorted((CHECKPOINTS / name).rglob("recipe.json"))
 ]
 
@@ -217,6 +224,13 @@ def test_a_checkpoints_own_recipe_makes_it_again(name):
 
     assert recipe == RlRecipe.model_validate_json(path.read_text())
     assert (recipe.name, recipe.chunk_tokens, recipe.top_p) == (name, 512, 0.95)
+
+
+def test_a_checkpoints_first_part_is_its_preset_and_the_second_goes_on_from_it():
+    folder = CHECKPOINTS / "pocket2-memagent"
+    first, second = (load_rl_recipe(folder / name) for name in ("first/recipe.json", "recipe.json"))
+    assert first == load_rl_recipe("pocket2-memagent")
+    assert (first.model, second.model) == ("pocket2-base", "results/train/first")
 
 
 def test_a_recipe_that_is_no_json_is_told(tmp_path):
