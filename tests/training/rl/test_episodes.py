@@ -131,10 +131,11 @@ def test_gates_are_rewarded_beside_the_notes() -> None:
     ]
     (group,) = played_states([state()], Says(replies), recipe)
     assert group.parts["notes"] == (1.0, 1.0, 0.5, 0.5)
-    assert group.parts["exit"] == (0.0, EXIT_LATE, 0.0, 0.0)
+    # The last fact is due here, so who leaves it out and reads on earns no more than who stores it.
+    assert group.parts["exit"] == (0.0, EXIT_LATE, EXIT_LATE, EXIT_LATE)
     assert group.parts["format"] == (1.0, 1.0, 1.0, 0.0)
     assert group.updates == ((1.0,), (1.0,), (-1.0,), (-1.0,))
-    rewards = np.array([2.0, 2.0 + EXIT_LATE, 1.5, 0.5])
+    rewards = np.array([2.0, 2.0 + EXIT_LATE, 1.5 + EXIT_LATE, 0.5 + EXIT_LATE])
     gates = np.array([1.0, 1.0, -1.0, -1.0])
     expected = 0.9 * (rewards - rewards.mean()) + 0.1 * gates
     assert [one.advantages[0] for one in group.conversations] == pytest.approx(expected.tolist())

@@ -14,7 +14,7 @@ another, the replies differ, and the one reply that the rollout holds tells that
 
 For GRU-Mem a reply's reward has its format and exit parts as well, and the update gate's reward is
 weighed by alpha, as in whole rollouts. There the gates are judged by the chunks that hold evidence;
-here by the memory, since a turn cannot know of a fact that an earlier one lost.
+here by the memory that is due, since a turn cannot know of a fact that an earlier one lost.
 """
 
 from __future__ import annotations
@@ -191,10 +191,12 @@ def _memory_turn(state: State, reply: Generated, recipe: RlRecipe, tokenizer: To
 
 
 def _exit(state: State, turn: Turn) -> float:
-    """The exit gate's reward at this chunk: it should close where the memory is complete."""
+    """The exit gate's reward at this chunk: it should end the reading where the memory that is due
+    is complete. Judged by the memory that the reply wrote, to leave out the last fact would pay:
+    from an incomplete memory it is right to read on."""
     gates = parse_gates(turn.reply)
     done = gates is not None and gates.done
-    if done == state.notebook.complete(entries_of(turn.memory or NO_MEMORY)):
+    if done == state.notebook.complete(state.due.all):
         return 0.0
     return EXIT_EARLY if done else EXIT_LATE
 
