@@ -1,13 +1,16 @@
 """Same seed, same demonstrations: what the committed warm starts were trained on, by hash."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch import Tensor
 
-from training.warmstart.batches import Batch, training_batch
-from training.warmstart.demonstrations import DemonstrationWriter
+from serving.catalogue import find_model
+from training.warmstart.batches import Batch, training_batch, write
+from training.warmstart.demonstrations import DemonstrationWriter, Kind
 from training.warmstart.pocket_tokenizer import build_pocket_tokenizer
 from training.warmstart.recipe import Course, WarmstartRecipe, load_recipe
 from training.warmstart.train import held_out_batches
@@ -76,3 +79,26 @@ def test_held_out_turns_are_those_of_the_committed_curves(name: str) -> None:
     recipe = load_recipe(RECIPES[name], model=STARTS_FROM.get(name))
     held_out = held_out_batches(writer_of(recipe), recipe, pad=0)
     assert digest([*held_out.values()]) == HELD_OUT[name]
+
+
+@pytest.mark.parametrize(
+    ("method", "kinds"),
+    [("memagent", ("memory", "answer")), ("gru_mem", ("gru_memory", "gru_answer"))],
+)
+def test_the_longest_replies_shown_fit_the_models_budget_and_no_more(
+    method: str, kinds: tuple[Kind, ...]
+) -> None:
+    """A budget far above them would be filled by every memory that loops."""
+    recipe = load_recipe(RECIPES["pocket2-base"], model=STARTS_FROM["pocket2-base"])
+    writer, stage, rng = writer_of(recipe), recipe.stages[-1], np.random.default_rng(0)
+    odds = replace(stage.odds, drill=0.0)  # which ask for more at once than any task
+    tokens = max(bucket.tokens for bucket in stage.buckets)
+    longest = max(
+        len(write(writer, kind, task, tokens, odds, rng).reply)
+        for kind in kinds
+        for task in stage.tasks
+        for _ in range(150)
+    )
+    budget = find_model("pocket2-base").methods[method]["reply_tokens"]
+    assert isinstance(budget, int)
+    assert 0.6 * budget < longest <= budget, longest
