@@ -203,7 +203,7 @@ def test_unknown_recipes_and_circles_are_refused(tmp_path: Path) -> None:
 
 TRAINED = [
     path
-    for name in ("pocket-memagent", "pocket-grumem", "pocket2-memagent")
+    for name in ("pocket-memagent", "pocket-grumem", "pocket2-memagent", "pocket2-grumem")
     for path in sorted((CHECKPOINTS / name).rglob("recipe.json"))
 ]
 
@@ -211,7 +211,9 @@ TRAINED = [
 @pytest.mark.parametrize("path", TRAINED, ids=lambda path: str(path.relative_to(CHECKPOINTS)))
 def test_committed_records_are_recipes_that_say_what_they_were_trained_on(path: Path) -> None:
     recipe = RlRecipe.model_validate_json(path.read_bytes())
-    if recipe.gated:
+    if recipe.name == "pocket2-grumem":
+        assert (recipe.method, recipe.format) == ("gru_mem", "paper")
+    elif recipe.gated:
         assert (recipe.method, recipe.format) == ("gru_mem@answer_layout=memagent", "gates")
     assert not recipe.decay_all
 
@@ -231,6 +233,12 @@ def test_a_checkpoints_first_part_is_its_preset_and_the_second_goes_on_from_it()
     first, second = (load_rl_recipe(folder / name) for name in ("first/recipe.json", "recipe.json"))
     assert first == load_rl_recipe("pocket2-memagent")
     assert (first.model, second.model) == ("pocket2-base", "results/train/first")
+
+
+def test_a_checkpoint_of_one_part_is_its_preset():
+    assert load_rl_recipe(CHECKPOINTS / "pocket2-grumem" / "recipe.json") == load_rl_recipe(
+        "pocket2-grumem"
+    )
 
 
 def test_a_recipe_that_is_no_json_is_told(tmp_path):
