@@ -46,7 +46,7 @@ from training.warmstart.pocket_tokenizer import PAD, build_pocket_tokenizer
 from training.warmstart.recipe import load_recipe
 from training.warmstart.train import losses
 
-BASE = Path(__file__).parents[1] / "checkpoints" / "pocket2-base" / "recipe.json"
+BASE = Path(__file__).parents[1] / "checkpoints" / "pocket-base" / "recipe.json"
 A_REPLY, A_TOKEN, SUPERVISED = "one advantage a reply", "one a token", "supervised"
 FIRST_STEP = 1 << 16
 """No run comes so far: its questions are not trained on."""
@@ -101,7 +101,7 @@ def _by_prefix(groups: Sequence[Group]) -> list[tuple[Conversation, ...]]:
 def warmstart_gradients(recipe: RlRecipe, path: Path, steps: int) -> list[Tensor]:
     """The same weights', of supervised steps."""
     course = load_recipe(path, model=recipe.model)
-    tokenizer = build_pocket_tokenizer(course.vocabulary)
+    tokenizer = build_pocket_tokenizer()
     writer, pad = DemonstrationWriter(tokenizer, course.form), tokenizer.token_to_id(PAD) or 0
     model, _ = load_models(recipe, checkpoint_folder(recipe.model), torch.device("cpu"))
     model.set_attn_implementation(ATTENTION)
@@ -123,7 +123,7 @@ def cosines(gradients: Sequence[Tensor]) -> Iterator[float]:
 def main() -> None:
     """Measures all, and prints the ratio of the two credits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("recipe", nargs="?", default="pocket2-memagent")
+    parser.add_argument("recipe", nargs="?", default="pocket-memagent")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmstart", type=Path, default=BASE)
     arguments = parser.parse_args()

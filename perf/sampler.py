@@ -1,7 +1,7 @@
 """What drawing a token takes on a CPU: ours (serving/cpu_worker.py) against vLLM's sampler, on the
 same logits with the same seeds. Prints both, the ratio, and whether all tokens are the same.
 
-    python perf/sampler.py [--vocabulary 12731] [--requests 64]
+    python perf/sampler.py [--vocabulary 13750] [--requests 64]
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def drawn(sampler: TopKTopPSampler, logits: torch.Tensor) -> tuple[float, list[i
 def main() -> None:
     """Measures both, vLLM's first."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--vocabulary", type=int, default=12_731)
+    parser.add_argument("--vocabulary", type=int, default=13_750)
     parser.add_argument("--requests", type=int, default=64)
     arguments = parser.parse_args()
     torch.set_num_threads(1)

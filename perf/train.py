@@ -3,7 +3,7 @@ rollouts one conversation at a time with transformers' generate, and an update o
 in the order of arrival, a row a conversation, with logits at every place. Prints the ratios, the
 shares of padding and of shared tokens, and on a known GPU the update's share of its peak.
 
-    python perf/train.py [--recipe pocket-memagent] [--model DIR] [--plain-groups 2]
+    python perf/train.py [--recipe pocket] [--model DIR] [--plain-groups 2]
 
 A step counts the tokens of every turn in full, whoever computes them once for many.
 """
@@ -182,7 +182,7 @@ def peak_share(metrics: Metrics, model: Qwen2ForCausalLM, tflops: float | None) 
 def main() -> None:
     """Measures ours, then the plain one."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipe", default="pocket-memagent")
+    parser.add_argument("--recipe", default="pocket")
     parser.add_argument("--model", metavar="NAME|DIR", help="default: the recipe's")
     parser.add_argument("--groups", type=int, help="default: the recipe's")
     parser.add_argument("--plain-groups", type=int, default=2)

@@ -19,7 +19,7 @@ from training.memory import keep_freed_memory
 from training.warmstart.recipe import Precision, WarmstartRecipe, load_recipe
 from training.warmstart.train import train_warmstart
 
-RECIPE = Path(__file__).parents[1] / "checkpoints" / "pocket2-base" / "first" / "recipe.json"
+RECIPE = Path(__file__).parents[1] / "checkpoints" / "pocket-base" / "first" / "recipe.json"
 PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float32")
 
 

@@ -91,9 +91,9 @@ def test_a_run_gives_its_samples_turns_and_report(printed: str, server: ReaderSe
 
 
 def test_a_suite_is_changed_by_the_fields() -> None:
-    plan = longmem.Sweep("pocket", models=["pocket2-long"], lengths=[2048], samples=1).plan()
+    plan = longmem.Sweep("pocket", models=["pocket-long"], lengths=[2048], samples=1).plan()
     assert [(c.model, c.method, c.length, c.samples) for c in plan.cells] == [
-        ("pocket2-long", "full_context", 2048, 1)
+        ("pocket-long", "full_context", 2048, 1)
     ] * 3
 
 
@@ -102,12 +102,12 @@ def test_a_suite_is_changed_by_the_fields() -> None:
     [
         ({}, "give models and tasks and lengths, or the name of a suite"),
         (
-            {"suite": "pocket", "models": "pocket2-long"},
-            r"models is 'pocket2-long', expected a list of names",
+            {"suite": "pocket", "models": "pocket-long"},
+            r"models is 'pocket-long', expected a list of names",
         ),
         ({"suite": "poket"}, "did you mean pocket"),
         (
-            {"models": ["pocket2-long"], "tasks": ["vt"], "lengths": [2048], "samples": 0},
+            {"models": ["pocket-long"], "tasks": ["vt"], "lengths": [2048], "samples": 0},
             "samples: got 0",
         ),
     ],

@@ -17,16 +17,17 @@ def add_warmstart(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Trains the pocket model's tokenizer and weights by supervised learning. "
         "Stop it at any time: the same command goes on.",
         epilog=examples(
-            "train warmstart                              # pocket-base again",
-            "train warmstart --recipe checkpoints/pocket-long/recipe.json --out results/long",
+            "train warmstart --out results/train/base-first  # pocket-base, its first part",
+            "train warmstart --recipe checkpoints/pocket-base/recipe.json "
+            "--model results/train/base-first --out results/train/pocket-base",
         ),
     )
     add.add_argument(
         "--recipe",
         type=Path,
-        default=POCKET / "recipe.json",
+        default=POCKET / "first" / "recipe.json",
         metavar="FILE",
-        help="default: that of pocket-base, which comes with the project",
+        help="default: that of pocket-base's first part, which starts from nothing",
     )
     add.add_argument(
         "--model",

@@ -350,7 +350,7 @@ def test_a_sweep_begins_with_its_plan(
     import benchmarks.sweep
 
     monkeypatch.setattr(benchmarks.sweep, "sweep", lambda *_, **__: [])
-    chosen = ["--models", "pocket2-long", "--lengths", "2048", "--samples", "1"]
+    chosen = ["--models", "pocket-long", "--lengths", "2048", "--samples", "1"]
     assert run.main(["sweep", "pocket", *chosen, "--out", str(tmp_path)]) == 0
     assert "plan  pocket: 3 cells, 3 samples, 3 of them owed" in capsys.readouterr().err
 

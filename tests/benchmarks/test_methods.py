@@ -103,7 +103,7 @@ def test_a_baseline_is_given_the_budgets_of_what_it_stands_beside() -> None:
         found = catalogue_settings(find_method(name), name, entries)
         assert found == {"input_tokens": 3968, "output_tokens": 128}
     found = catalogue_settings(find_method("map_reduce"), "map_reduce", entries)
-    assert found == {"chunk_tokens": 512, "reply_tokens": 128}
+    assert found == {"chunk_tokens": 768, "reply_tokens": 96}
     own = {**entries, "retrieval": {"input_tokens": 99}}
     assert catalogue_settings(find_method("retrieval"), "retrieval@b=0.5", own) == {
         "input_tokens": 99,

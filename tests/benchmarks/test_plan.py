@@ -104,8 +104,8 @@ def test_both_agents_take_the_models_budgets() -> None:
     given = {"models": ("pocket-base",), "methods": methods, "tasks": ("niah_single_1",)}
     plan = make_plan(load_suite("pocket"), Overrides(lengths=(1024,), samples=1, **given), None)
     settings = plan.models["pocket-base"].methods
-    assert [settings[name]["chunk_tokens"] for name in methods] == [512, 512, 512]
-    assert [settings[name]["reply_tokens"] for name in methods] == [128, 128, 128]
+    assert [settings[name]["chunk_tokens"] for name in methods] == [768, 768, 768]
+    assert [settings[name]["reply_tokens"] for name in methods] == [96, 192, 192]
     assert [settings[name].get("exit_gate") for name in methods] == [None, True, False]
 
 
@@ -274,14 +274,16 @@ def test_budgets_that_do_not_fit_the_window_with_prompt_and_template_are_refused
     def planned(method: str) -> None:
         make_plan(suite, replace(given, methods=(method,)), None)
 
-    # 1,024 tokens of window: with chunk, memory and reply alone all of these would fit.
-    planned("memagent@chunk_tokens=700")
-    with pytest.raises(UsageError, match=r"a turn of niah_single_1 may take 10\d\d tokens.* 1024"):
-        planned("memagent@chunk_tokens=760")
-    with pytest.raises(UsageError, match=r"gru_mem@chunk_tokens=760 on pocket-base: .* has 1024"):
-        planned("gru_mem@chunk_tokens=760")
-    with pytest.raises(UsageError, match="the window has 1024"):
-        planned("full_context@input_tokens=1010,output_tokens=128")
+    # 1,280 tokens of window: with chunk, memory and reply alone all of these would fit.
+    planned("memagent@chunk_tokens=960")
+    with pytest.raises(
+        UsageError, match=r"of niah_single_1 may take 1[23]\d\d tokens.* 1280"
+    ):
+        planned("memagent@chunk_tokens=1080")
+    with pytest.raises(UsageError, match=r"gru_mem@chunk_tokens=888 on pocket-base: .* has 1280"):
+        planned("gru_mem@chunk_tokens=888")
+    with pytest.raises(UsageError, match="the window has 1280"):
+        planned("full_context@input_tokens=1266,output_tokens=128")
 
 
 def test_settings_say_what_made_the_prompts_and_the_samples(tmp_path: Path) -> None:
@@ -311,7 +313,7 @@ def test_a_catalogue_of_ones_own_adds_models(tmp_path: Path) -> None:
     given = Overrides(models=("mine",), methods=("memagent",), catalogue=file, **ONE)
     plan = make_plan(load_suite("pocket"), given, None)
     assert plan.models["mine"].methods["memagent"]["chunk_tokens"] == 300
-    assert plan.models["mine"].methods["memagent"]["reply_tokens"] == 128
+    assert plan.models["mine"].methods["memagent"]["reply_tokens"] == 96
     assert plan.settings["outside"] == {str(file): file_hash(file)}
 
 

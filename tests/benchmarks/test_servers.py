@@ -77,8 +77,7 @@ def test_models_come_and_go_in_one_pool_and_a_lost_one_is_told(
         return real([sys.executable, str(script)], **keywords)  # type: ignore[call-overload, no-any-return]
 
     monkeypatch.setattr(pool_module.subprocess, "Popen", popen)
-    three = ("pocket-base", "pocket-memagent", "pocket-grumem")
-    given = Overrides(three, ("memagent",), ("niah_single_1",), lengths=(2048,), samples=2)
+    given = Overrides(tasks=("niah_single_1",), lengths=(2048,), samples=2)
     plan = make_plan(load_suite("pocket"), given, None)
     options = ServerOptions()
     server = server_for(plan, options, tmp_path)

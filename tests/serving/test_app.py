@@ -29,7 +29,7 @@ def test_no_remote_code_and_no_pickles(layout):
 
     assert arguments["trust_remote_code"] is False
     assert arguments["load_format"] == "safetensors"
-    assert arguments["max_model_len"] == 1024
+    assert arguments["max_model_len"] == 1280
 
 
 def test_cpus_that_have_matrix_tiles_are_asked_for_them(monkeypatch):

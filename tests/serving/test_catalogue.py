@@ -51,7 +51,7 @@ def test_pocket_is_greedy_and_its_budgets_fill_its_window():
     pocket = find_model("pocket-base")
 
     assert pocket.sampling == GREEDY
-    assert sum(pocket.methods["full_context"].values()) == 1024
+    assert sum(pocket.methods["full_context"].values()) == 1280
     assert pocket.cpu is not None
 
 

@@ -14,7 +14,7 @@ from training.warmstart.pocket_tokenizer import save_pocket_tokenizer
 @pytest.fixture(scope="session")
 def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
-    save_pocket_tokenizer(folder, window_tokens=1024)
+    save_pocket_tokenizer(folder, window_tokens=1280)
     return folder
 
 

@@ -155,29 +155,6 @@ def test_gates_say_what_the_section_adds_and_whether_all_is_known(
     assert (ends > 10) == countable
 
 
-@pytest.mark.parametrize("gates", [False, True])
-def test_a_share_of_keep_turns_drops_the_memory(
-    gates: bool, writer: DemonstrationWriter, tokenizer: Tokenizer
-) -> None:
-    shape = TaskShape("niah_single_1", "noise")
-    rng = np.random.default_rng(3)
-    slips = keeps = 0
-    for _ in range(400):
-        turn = writer.memory_turn(shape, 400, Odds(0.02, slips=0.25), rng, gates=gates)
-        prompt = tokenizer.decode(turn.prompt)
-        reply = tokenizer.decode(turn.reply)
-        if turn.added or NO_MEMORY in prompt:
-            continue
-        keeps += 1
-        if NO_MEMORY in reply:
-            slips += 1
-            assert not gates or ("<check>yes" in reply and "<next>continue" in reply)
-        else:
-            assert not gates or "<check>no" in reply
-    assert keeps > 100
-    assert slips / keeps == pytest.approx(0.25, abs=0.08)
-
-
 def test_same_generator_state_same_turn(writer: DemonstrationWriter) -> None:
     one, two = (
         writer.memory_turn(SHAPES[1], 608, NEAR, np.random.default_rng(5)) for _ in range(2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from tokenizers import Tokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -11,15 +10,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from training.warmstart.batches import collate, reply_logits
 from training.warmstart.demonstrations import Demonstration, DemonstrationWriter
 from training.warmstart.mimetic import PocketShape, mimetic_model, pocket_config, random_model
-from training.warmstart.pocket_tokenizer import build_pocket_tokenizer
 from training.warmstart.scenes.fiction import ENTRY_ENDS
 from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
-
-
-@pytest.fixture(scope="module")
-def fiction_writer() -> DemonstrationWriter:
-    return DemonstrationWriter(build_pocket_tokenizer("fiction"))
 
 
 def config_of(tokenizer: Tokenizer) -> Qwen2Config:
@@ -47,11 +40,11 @@ def test_mimetic_model_copies_a_needle_before_any_training(
 
 
 def test_mimetic_model_knows_whose_document_a_token_stands_in(
-    fiction_writer: DemonstrationWriter,
+    writer: DemonstrationWriter,
 ) -> None:
     """A head looks at the nearest title; two, in an entry, at the document of that name, which is
     one of some nine."""
-    writer, rng = fiction_writer, np.random.default_rng(5)
+    rng = np.random.default_rng(5)
     shape = TaskShape("fiction_2hop", "documents", hops=2)
     config = config_of(writer.tokenizer)
     model = mimetic_model(config, 0, writer.landmarks)

@@ -17,34 +17,28 @@ from training.warmstart.train import held_out_batches
 
 ROOT = Path(__file__).parents[2]
 RECIPES = {
+    "pocket-base/first": ROOT / "checkpoints" / "pocket-base" / "first" / "recipe.json",
     "pocket-base": ROOT / "checkpoints" / "pocket-base" / "recipe.json",
     "pocket-long": ROOT / "checkpoints" / "pocket-long" / "recipe.json",
-    "pocket2-base/first": ROOT / "checkpoints" / "pocket2-base" / "first" / "recipe.json",
-    "pocket2-base": ROOT / "checkpoints" / "pocket2-base" / "recipe.json",
-    "pocket2-long": ROOT / "checkpoints" / "pocket2-long" / "recipe.json",
 }
-STARTS_FROM = {"pocket2-base": "pocket2-base/first"}
+STARTS_FROM = {"pocket-base": "pocket-base/first"}
 STEPS_PINNED = 24
 """Of each run, evenly apart, so that every stage and every bucket is drawn."""
 
 TRAINING = {
-    "pocket-base": "bb282404e2034074",
-    "pocket-long": "4eaea9e3e619471b",
-    "pocket2-base/first": "551f345528fb331e",
-    "pocket2-base": "b184587132c0d01a",
-    "pocket2-long": "db5beb4275edd93a",
+    "pocket-base/first": "551f345528fb331e",
+    "pocket-base": "b184587132c0d01a",
+    "pocket-long": "db5beb4275edd93a",
 }
 HELD_OUT = {
-    "pocket-base": "87180ca222cf3e25",
-    "pocket-long": "05d15f9ea00390ca",
-    "pocket2-base/first": "a27bf245f2c7780d",
-    "pocket2-base": "4e38d3ef3ca8d6f1",
-    "pocket2-long": "5352b2f912bee03f",
+    "pocket-base/first": "a27bf245f2c7780d",
+    "pocket-base": "4e38d3ef3ca8d6f1",
+    "pocket-long": "5352b2f912bee03f",
 }
 
 
 def writer_of(recipe: WarmstartRecipe) -> DemonstrationWriter:
-    return DemonstrationWriter(build_pocket_tokenizer(recipe.vocabulary), recipe.form)
+    return DemonstrationWriter(build_pocket_tokenizer(), recipe.form)
 
 
 def digest(batches: list[Batch], *, looks: bool = False) -> str:
@@ -89,7 +83,7 @@ def test_the_longest_replies_shown_fit_the_models_budget_and_no_more(
     method: str, kinds: tuple[Kind, ...]
 ) -> None:
     """A budget far above them would be filled by every memory that loops."""
-    recipe = load_recipe(RECIPES["pocket2-base"], model=STARTS_FROM["pocket2-base"])
+    recipe = load_recipe(RECIPES["pocket-base"], model=STARTS_FROM["pocket-base"])
     writer, stage, rng = writer_of(recipe), recipe.stages[-1], np.random.default_rng(0)
     odds = replace(stage.odds, drill=0.0)  # which ask for more at once than any task
     tokens = max(bucket.tokens for bucket in stage.buckets)
@@ -99,6 +93,6 @@ def test_the_longest_replies_shown_fit_the_models_budget_and_no_more(
         for task in stage.tasks
         for _ in range(150)
     )
-    budget = find_model("pocket2-base").methods[method]["reply_tokens"]
+    budget = find_model("pocket-base").methods[method]["reply_tokens"]
     assert isinstance(budget, int)
     assert 0.6 * budget < longest <= budget, longest

@@ -30,13 +30,13 @@ KINDS: tuple[Kind, ...] = ("memory", "gru_memory", "answer", "gru_answer")
 @pytest.fixture(scope="module")
 def thinking() -> DemonstrationWriter:
     form = Form(chunk_tokens=768, thoughts="new", answer_layout="paper")
-    return DemonstrationWriter(build_pocket_tokenizer("fiction"), form)
+    return DemonstrationWriter(build_pocket_tokenizer(), form)
 
 
 @pytest.fixture(scope="module")
 def thinking_of_all() -> DemonstrationWriter:
     form = Form(chunk_tokens=768, thoughts="all", answer_layout="paper")
-    return DemonstrationWriter(build_pocket_tokenizer("fiction"), form)
+    return DemonstrationWriter(build_pocket_tokenizer(), form)
 
 
 def turns(writer: DemonstrationWriter, shape: TaskShape, kind: Kind) -> list[Demonstration]:

@@ -17,7 +17,7 @@ from training.warmstart.recipe import Course, Precision, load_recipe, recipe_jso
 from training.warmstart.train import train_warmstart
 
 ROOT = Path(__file__).parents[2]
-CHECKPOINT = ROOT / "checkpoints" / "pocket-base"
+CHECKPOINT = ROOT / "checkpoints" / "pocket-base" / "first"
 
 
 class Killed(Exception):

@@ -198,22 +198,20 @@ class DemonstrationWriter:
         inside = [*places]
         if rng.random() < NO_LAST_NEWLINE:
             section = self.stories.without_newline(section)
-        slipped = bool(odds.slips and old and not inside and rng.random() < odds.slips)
-        entries = [] if slipped else old + [story.facts[i].entry for i in inside]
+        added = [story.facts[i].entry for i in inside]
+        entries = old + added
         reply = self.memory_text(entries)
         if gates:
             complete = story.countable and len(known) + len(inside) == len(story.facts)
-            added = [story.facts[i].entry for i in inside]
-            reply = self._gated(entries, added, complete and not slipped, slipped=slipped)
+            reply = self._gated(entries, added, complete)
         kind: Kind = "gru_memory" if gates else "memory"
         prompt = head + section + tail
-        points: Sequence[Point] = ()
-        if not slipped:
-            read = [read_whole(story.facts[i].entry, len(head) + at) for i, at in places.items()]
-            kept = read_in_row(old, self.guide.memory_at(prompt, old)) if old else []
-            after = [*kept, *read]
-            thought = self.form.thought_of(after, read)
-            points = self.guide.points(prompt, reply, after, thought, gates=gates)
+        read = [read_whole(story.facts[i].entry, len(head) + at) for i, at in places.items()]
+        kept = read_in_row(old, self.guide.memory_at(prompt, old)) if old else []
+        after = [*kept, *read]
+        points = self.guide.points(
+            prompt, reply, after, self.form.thought_of(after, read), gates=gates
+        )
         return Demonstration(kind, shape.name, prompt, reply + self.end, len(inside), points=points)
 
     def answer_turn(
@@ -342,7 +340,7 @@ class DemonstrationWriter:
         *,
         gates: bool,
     ) -> Demonstration:
-        """A memory turn laid out from a scene. The demonstrator never slips."""
+        """A memory turn laid out from a scene."""
         around = sum(map(len, self._around_section([], [], gates))) + len(self.end)
         around += 2 * len(self.found)
         twice = self.form.thoughts if gates else "none"
@@ -409,9 +407,7 @@ class DemonstrationWriter:
         head = fixed.memory_opens + question + fixed.to_memory
         return self.user + head + memory + fixed.to_section, fixed.memory_closes + self.assistant
 
-    def _gated(
-        self, entries: Sequence[Ids], added: Sequence[Ids], done: bool, *, slipped: bool = False
-    ) -> Ids:
+    def _gated(self, entries: Sequence[Ids], added: Sequence[Ids], done: bool) -> Ids:
         """GRU-Mem's reply, of these entries in the memory, `added` among them."""
         fixed = self.fixed
         thought: Ids = []
@@ -419,7 +415,7 @@ class DemonstrationWriter:
             thought = fixed.think_nothing
             if said := self.form.thought_of(entries, added):
                 thought = fixed.think_opens + self.found + joined(said) + fixed.think_closes
-        check = fixed.check_yes if added or slipped else fixed.check_no
+        check = fixed.check_yes if added else fixed.check_no
         following = fixed.next_end if done else fixed.next_continue
         update = fixed.update_opens + self.memory_text(entries) + fixed.update_closes
         return thought + check + update + following

@@ -7,16 +7,14 @@ What is in the vocabulary, and why:
   its hyphen (`-table`), so that a RULER key `wooden-table` is two tokens; the words of
   RULER's needle and noise sentences; numbers in threes (` 123`, `456`, `7`); capitals in
   twos (` AB`, `CD`, `E`), for the variable names of `vt`;
-- the fixed prompt texts between the slots of PROTOCOL 1.1, 1.2, 1.3 and 2.2, and the marks of
-  GRU-Mem's replies, as added tokens,
-  so that a turn's overhead is about fifteen tokens. No haystack text is among them.
+- the words of tasks/fiction, whole, and its invented names in two pieces each (` Ka` + `rvosk`,
+  ` Ja` + `brel`), of which there are some hundred: a document that takes some 250 tokens without
+  them takes some 90, and every piece is met often;
+- the fixed prompt texts between the slots of PROTOCOL 1.1, 1.2, 1.3 and 2.2, and GRU-Mem's thought
+  and the marks of its replies, as added tokens, so that a turn's overhead is about fifteen tokens.
+  No haystack text is among them.
 
 The same input gives the same bytes: no corpus, no randomness, one thread.
-
-There are two vocabularies. `needles` is the one above. `fiction` also has the words of
-tasks/fiction, whole, and its invented names in two pieces each (` Ka` + `rvosk`, ` Ja` + `brel`),
-of which there are some hundred: a document that takes some 250 tokens without them takes some
-90, and every piece is met often. It has GRU-Mem's thought and the paper's answer turn too.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Literal
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -34,12 +31,11 @@ from core.files import write_whole
 from tasks.haystack.lines import NOISE
 from tasks.ruler.needles import needle_text
 from tasks.ruler.words import lexicon
-from training.warmstart.prompts import FIRST_TEXTS, FIXED_TEXTS, FOUND, UNKNOWN
+from training.warmstart.prompts import FIXED_TEXTS, FOUND, UNKNOWN
 from training.warmstart.scenes.fiction_names import NAME_PATTERN, fiction_words
 
-Vocabulary = Literal["needles", "fiction"]
-
 PRETOKEN_PATTERN = (
+    rf"{NAME_PATTERN}|"
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     r"|[^\r\n\p{L}\p{N}]?\p{Lu}{2}(?=\p{Lu})"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+:?"
@@ -47,8 +43,9 @@ PRETOKEN_PATTERN = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Qwen2's pattern, but numbers go in threes with their space, runs of capitals in twos,
-and a colon stays with its word. A line end still always closes a pre-token."""
+"""Qwen2's pattern, but an invented name goes in two pieces, numbers go in threes with their space,
+runs of capitals in twos, and a colon stays with its word. A line end still always closes a
+pre-token."""
 
 PAD, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIAL_TOKENS = (PAD, IM_START, IM_END)
@@ -78,15 +75,14 @@ SENTENCES = (
 MERGES = 1200
 
 
-def _byte_level(text: str, vocabulary: Vocabulary) -> list[str]:
+def _byte_level(text: str) -> list[str]:
     """The pre-tokens of `text`, in the printable alphabet of byte-level BPE."""
-    return [piece for piece, _ in _pre_tokenizer(vocabulary).pre_tokenize_str(text)]
+    return [piece for piece, _ in _pre_tokenizer().pre_tokenize_str(text)]
 
 
 @cache
-def _pre_tokenizer(vocabulary: Vocabulary) -> pre_tokenizers.PreTokenizer:
-    names = f"{NAME_PATTERN}|" if vocabulary == "fiction" else ""
-    split = pre_tokenizers.Split(Regex(names + PRETOKEN_PATTERN), behavior="isolated")
+def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split(Regex(PRETOKEN_PATTERN), behavior="isolated")
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([split, level])
 
@@ -94,7 +90,7 @@ def _pre_tokenizer(vocabulary: Vocabulary) -> pre_tokenizers.PreTokenizer:
 def _learned_merges(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
     """BPE vocabulary (bytes first) and merges of the word lists, most frequent first."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = _pre_tokenizer("needles")
+    tokenizer.pre_tokenizer = _pre_tokenizer()
     trainer = trainers.BpeTrainer(
         vocab_size=256 + MERGES,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
@@ -108,7 +104,7 @@ def _learned_merges(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]
     return order, merges
 
 
-def _whole_words(vocabulary: Vocabulary) -> list[str]:
+def _whole_words() -> list[str]:
     """Texts whose pre-tokens become vocabulary entries, in a fixed order."""
     texts = [*SENTENCES]
     texts += [f" {word}" for word in lexicon().adjectives]
@@ -118,36 +114,32 @@ def _whole_words(vocabulary: Vocabulary) -> list[str]:
         texts += numbers + [f" {number}" for number in numbers]
     pairs = ["".join(pair) for pair in product(ascii_uppercase, repeat=2)]
     texts += [f" {pair}" for pair in pairs] + pairs
-    return texts + fiction_words() if vocabulary == "fiction" else texts
+    return texts + fiction_words()
 
 
-def build_pocket_tokenizer(vocabulary: Vocabulary = "needles") -> Tokenizer:
-    """The tokenizer, about 13,000 entries. Source of the word lists: wonderwords."""
+def build_pocket_tokenizer() -> Tokenizer:
+    """The tokenizer, 13,750 entries. Source of the word lists: wonderwords."""
     words = lexicon()
     order, merges = _learned_merges([*words.adjectives, *words.nouns, *words.verbs])
     vocab = {piece: index for index, piece in enumerate(order)}
-    for text in _whole_words(vocabulary):
-        for piece in _byte_level(text, vocabulary):
+    for text in _whole_words():
+        for piece in _byte_level(text):
             vocab.setdefault(piece, len(vocab))
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=True))
-    tokenizer.pre_tokenizer = _pre_tokenizer(vocabulary)
+    tokenizer.pre_tokenizer = _pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
     # The special tokens last: a parser that leaves them out then keeps the others' ids.
-    fixed = FIRST_TEXTS
-    if vocabulary == "fiction":
-        # Texts with white space first: a parser of messages takes them alone (core/tokens.py).
-        fixed = tuple(sorted(FIXED_TEXTS.all, key=lambda text: not any(map(str.isspace, text))))
+    # Before them texts with white space: a parser of messages takes them alone (core/tokens.py).
+    fixed = sorted(FIXED_TEXTS.all, key=lambda text: not any(map(str.isspace, text)))
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in fixed])
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 
 
-def save_pocket_tokenizer(
-    out: Path, *, window_tokens: int, vocabulary: Vocabulary = "needles"
-) -> None:
+def save_pocket_tokenizer(out: Path, *, window_tokens: int) -> None:
     """Write tokenizer.json and tokenizer_config.json into `out`."""
     out.mkdir(parents=True, exist_ok=True)
-    build_pocket_tokenizer(vocabulary).save(str(out / "tokenizer.json"))
+    build_pocket_tokenizer().save(str(out / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": IM_END,

@@ -137,5 +137,3 @@ def _fixed_texts() -> FixedTexts[str]:
 
 
 FIXED_TEXTS = _fixed_texts()
-FIRST_TEXTS = FIXED_TEXTS.all[: FIXED_TEXTS.all.index(FIXED_TEXTS.paper_opens)]
-"""Those that the first tokenizer, of needles and variables, has."""

@@ -21,7 +21,6 @@ from core.errors import UsageError
 from core.names import checked
 from training.warmstart.demonstrations import Form, Kind
 from training.warmstart.mimetic import PocketShape
-from training.warmstart.pocket_tokenizer import Vocabulary
 from training.warmstart.scenes.scene import Odds
 from training.warmstart.stories import TaskShape
 
@@ -65,7 +64,6 @@ class Stage:
     tasks: tuple[TaskShape, ...]
     near: float
     blank: float = 0.0
-    slips: float = 0.0
     one_new: float = 0.85
     again: float = 0.0
     looks: float = 0.0
@@ -79,7 +77,6 @@ class Stage:
         return Odds(
             self.near,
             self.blank,
-            self.slips,
             self.one_new,
             self.again,
             self.drill,
@@ -112,8 +109,8 @@ class WarmstartRecipe:
     `layers_rate`: factor on the learning rate of all but the embeddings. At the full rate
     AdamW's first hundred steps, equally large in every weight, undo what the mimetic start
     wrote but the loss does not yet use. `precision`: of the matrix products, by autocast; weights
-    and optimizer are float32 either way. `model`: where `init` is a checkpoint, its folder; shape
-    and vocabulary must be those of the recipe, but for the window.
+    and optimizer are float32 either way. `model`: where `init` is a checkpoint, its folder; the
+    shape must be the recipe's, but for the window.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -136,7 +133,6 @@ class WarmstartRecipe:
     eval_every: int = 100
     eval_samples: int = 24
     save_every: int = 200
-    vocabulary: Vocabulary = "needles"
     form: Form = DEFAULT_FORM
     model: str | None = None
 

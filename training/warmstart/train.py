@@ -89,9 +89,7 @@ def train_warmstart(
     """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     claim(out, recipe_json(recipe), resume)
-    save_pocket_tokenizer(
-        out, window_tokens=recipe.shape.window_tokens, vocabulary=recipe.vocabulary
-    )
+    save_pocket_tokenizer(out, window_tokens=recipe.shape.window_tokens)
     tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
     bos, eos, pad = (_token_id(tokenizer, text) for text in (IM_START, IM_END, PAD))
     config = pocket_config(recipe.shape, tokenizer.get_vocab_size(), bos, eos, pad)
@@ -121,7 +119,7 @@ def _first_model(
     if found != expected:
         raise UsageError(
             f"{recipe.model}: {', '.join(fields)} are {found}, expected {expected}, those of the "
-            "recipe's shape and vocabulary"
+            "recipe's shape and of the tokenizer"
         )
     # Rotary positions hold no weights: a window may be another.
     model.config.max_position_embeddings = config.max_position_embeddings

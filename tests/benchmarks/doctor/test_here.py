@@ -44,10 +44,10 @@ def test_a_full_disk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_window_that_is_too_small_is_found(tmp_path: Path) -> None:
-    plan = plan_of(methods=("memagent@chunk_tokens=760",))
+    plan = plan_of(methods=("memagent@chunk_tokens=1080",))
     (finding,) = found(plan, tmp_path)
     assert (finding.check, finding.model) == ("window", "pocket-base")
-    assert "the window has 1024" in finding.found
+    assert "the window has 1280" in finding.found
 
 
 def test_yarn_that_is_off_is_found(tmp_path: Path) -> None:

@@ -61,4 +61,4 @@ def test_a_picture_is_what_its_command_draws(name: str, given: str) -> None:
 def test_curves_of_training_have_their_numbers_beside_them() -> None:
     drawn = draw(EXHIBITS["grumem-figure-8"], material("checkpoints/pocket-grumem"))
     assert len(drawn.figures[""].axes) == 4
-    assert "pocket-grumem,exit_exact,40," in drawn.texts[".csv"]
+    assert "pocket-grumem,exit_exact,70," in drawn.texts[".csv"]

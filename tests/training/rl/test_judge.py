@@ -12,6 +12,7 @@ from training.rl.recipe import Overlong, RlRecipe, load_rl_recipe
 
 TOKENIZER = trained("a token for each z")
 GOLD = "4711"
+GATES = {"method": "gru_mem", "format": "gates", "alpha": 0.9}
 TEXT = "some words about nothing. " * 6
 
 
@@ -40,7 +41,7 @@ def rollout(answer: str, *memories: str) -> Trajectory:
 
 def test_every_turn_of_a_rollout_gets_its_outcome_minus_the_groups_mean() -> None:
     ends = [rollout(GOLD, "a", "b"), rollout("no", "a"), rollout("no", "a"), rollout("no", "a")]
-    group = judge(sample(), ends, recipe("pocket-memagent"), TOKENIZER)
+    group = judge(sample(), ends, recipe("pocket"), TOKENIZER)
     assert group.outcomes == group.rewards == (1.0, 0.0, 0.0, 0.0)
     assert group.informative
     told = [one.advantages for one in group.conversations]
@@ -51,13 +52,13 @@ def test_every_turn_of_a_rollout_gets_its_outcome_minus_the_groups_mean() -> Non
 
 
 def test_a_group_of_equal_rewards_teaches_nothing() -> None:
-    group = judge(sample(), [rollout("no", "a")] * 3, recipe("pocket-memagent"), TOKENIZER)
+    group = judge(sample(), [rollout("no", "a")] * 3, recipe("pocket"), TOKENIZER)
     assert not group.informative
     assert {a for one in group.conversations for a in one.advantages} == {0.0}
 
 
 def test_overlong_replies_lower_the_reward_not_the_outcome() -> None:
-    shaped = recipe("pocket-memagent", overlong=Overlong(limit=4, cache=2))
+    shaped = recipe("pocket", overlong=Overlong(limit=4, cache=2))
     group = judge(sample(), [rollout(GOLD, "a"), rollout("no")], shaped, TOKENIZER)
     assert group.outcomes == (1.0, 0.0)
     assert group.rewards == (0.5, 0.0)  # the longest reply has 3 tokens: half of the cache
@@ -75,7 +76,7 @@ def test_gates_mix_the_trajectorys_part_with_the_turns_own() -> None:
         rollout(GOLD, gates("yes", "continue"), gates("no", "end")),
         rollout("no", gates("no", "continue"), gates("no", "end")),
     ]
-    mine = recipe("pocket-grumem", chunk_tokens=size, alpha=0.9)
+    mine = recipe("pocket", chunk_tokens=size, **GATES)
     group = judge(sample(), ends, mine, tokenizer)
     assert len(group.gates) == 2
     # Both exit one chunk late (-0.5) in the right form (+1): rewards 1.5 and 0.5, mean 1.
@@ -92,7 +93,7 @@ def test_update_rewards_alone_teach_but_set_no_group_apart() -> None:
         rollout("no", f"<check>{check}</check><update>m</update><next>continue</next>")
         for check in ("yes", "no")
     ]
-    group = judge(sample(), ends, recipe("pocket-grumem", chunk_tokens=size), TOKENIZER)
+    group = judge(sample(), ends, recipe("pocket", chunk_tokens=size, **GATES), TOKENIZER)
     assert group.informative
     assert not group.rewarded_apart
     assert group.updates == ((1.0,), (-1.0,))
@@ -100,7 +101,7 @@ def test_update_rewards_alone_teach_but_set_no_group_apart() -> None:
 
 
 def test_what_is_right_throughout_can_be_said_again() -> None:
-    mine = recipe("pocket-memagent")
+    mine = recipe("pocket")
     right = judge(sample(), [rollout(GOLD, "a")] * 2, mine, TOKENIZER)
     wrong = judge(sample(), [rollout("no", "a")] * 2, mine, TOKENIZER)
     mixed = judge(sample(), [rollout(GOLD, "a"), rollout("no", "a")], mine, TOKENIZER)
@@ -113,4 +114,4 @@ def test_turns_without_ids_are_refused() -> None:
     plain = Turn("answer", (), GOLD, "stop", 1, 1, 0.0)
     end = Trajectory("id", (plain,), Answer(GOLD, GOLD), None, 0.0)
     with pytest.raises(ValueError, match="token ids"):
-        judge(sample(), [end, end], recipe("pocket-memagent"), TOKENIZER)
+        judge(sample(), [end, end], recipe("pocket"), TOKENIZER)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from core.errors import UsageError
@@ -18,16 +20,13 @@ from training.rl.episodes.notes import (
     notebook_of,
     written,
 )
-from training.warmstart.pocket_tokenizer import save_pocket_tokenizer
 
 CHUNK = 512
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    save_pocket_tokenizer(folder, window_tokens=1024, vocabulary="fiction")
-    return Tokenizer.load(folder)
+def tokenizer(tokenizer_folder: Path) -> Tokenizer:
+    return Tokenizer.load(tokenizer_folder)
 
 
 def sample_of(task: str, tokenizer: Tokenizer, index: int = 0) -> Sample:

@@ -112,7 +112,7 @@ def test_trained_agents_settings_are_the_papers_or_the_pockets() -> None:
     assert agent_settings(load_rl_recipe("pocket-memagent"))["answer_form"] == "therefore"
     assert agent_settings(load_rl_recipe("grumem"))["answer_layout"] == "paper"
     pocket = agent_settings(load_rl_recipe("pocket-grumem"))
-    assert (pocket["answer_layout"], pocket["reply_tokens"]) == ("memagent", 96)
+    assert (pocket["answer_layout"], pocket["reply_tokens"]) == ("paper", 192)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from core.errors import UsageError
 from serving.catalogue import find_model
 from tasks.registry import find_task
 from training.rl.loss import LossSettings
-from training.rl.recipe import RlRecipe, load_rl_recipe, recipe_json, rl_preset_names
+from training.rl.recipe import RlRecipe, Stage, load_rl_recipe, recipe_json, rl_preset_names
 
 CHECKPOINTS = Path(__file__).parents[3] / "checkpoints"
 PUBLISHED = {
@@ -74,18 +74,23 @@ def test_grumem_s_figure_8_and_the_3b_differ_in_one_value_each() -> None:
 
 def test_pocket_presets_extend_one_another() -> None:
     pocket = load_rl_recipe("pocket")
+    mem = load_rl_recipe("pocket-memagent")
     gru = load_rl_recipe("pocket-grumem")
+    assert mem.episodes is not None
     differs = {
         "name": "pocket-grumem",
-        "method": "gru_mem@answer_layout=memagent",
-        "reply_tokens": 96,
-        "steps": 40,
+        "method": "gru_mem",
+        "format": "paper",
+        "reply_tokens": 192,
+        "groups": 30,
+        "steps": 70,
+        "episodes": mem.episodes.model_copy(update={"scouts": 40}),
         "tasks": gru.tasks,
-        "format": "gates",
+        "validation": gru.validation,
     }
-    assert gru == pocket.model_copy(update=differs)
-    assert {mix.name for mix in gru.tasks} > {mix.name for mix in pocket.tasks}
-    assert load_rl_recipe("pocket-memagent").method == "memagent"
+    assert gru == mem.model_copy(update=differs)
+    assert {mix.name for mix in gru.tasks} > {mix.name for mix in mem.tasks}
+    assert (mem.method, pocket.method, pocket.episodes) == ("memagent", "memagent", None)
     assert (pocket.engine, pocket.old_logprobs, pocket.share_prefixes) == ("torch", "trainer", True)
 
 
@@ -108,13 +113,12 @@ def test_published_presets_have_none_of_the_bounds_that_the_papers_leave_off(nam
     assert recipe.share_of(3) == 1.0
 
 
-@pytest.mark.parametrize("name", ["pocket", "pocket-memagent", "pocket-grumem", "pocket2-memagent"])
+@pytest.mark.parametrize("name", ["pocket", "pocket-memagent", "pocket-grumem"])
 def test_pockets_learn_from_the_distribution_that_they_draw_from(name: str) -> None:
     recipe = load_rl_recipe(name)
     assert {sampling.top_p for sampling in recipe.samplings} == {1.0}
     assert recipe.old_logprobs == "trainer"
     assert recipe.importance_cap is not None
-    assert recipe.validation.greedy
     assert {"vt", "niah_multivalue_noise"} <= {task.name for task in recipe.validation.tasks}
 
 
@@ -133,7 +137,11 @@ def test_the_rate_falls_over_the_last_steps_of_decay() -> None:
 
 
 def test_stages_follow_one_another() -> None:
-    recipe = load_rl_recipe("pocket-memagent")
+    stages = tuple(
+        Stage(start=start, temperature=temperature, top_p=1.0)
+        for start, temperature in ((80, 1.15), (120, 1.3))
+    )
+    recipe = load_rl_recipe("pocket").model_copy(update={"steps": 160, "stages": stages})
     drawn = [recipe.sampling_at(step) for step in (0, 79, 80, 119, 120, 159)]
     assert [(one.temperature, one.top_p) for one in drawn] == [
         *[(1.0, 1.0)] * 2,
@@ -203,7 +211,7 @@ def test_unknown_recipes_and_circles_are_refused(tmp_path: Path) -> None:
 
 TRAINED = [
     path
-    for name in ("pocket-memagent", "pocket-grumem", "pocket2-memagent", "pocket2-grumem")
+    for name in ("pocket-memagent", "pocket-grumem")
     for path in sorted((CHECKPOINTS / name).rglob("recipe.json"))
 ]
 
@@ -211,33 +219,26 @@ TRAINED = [
 @pytest.mark.parametrize("path", TRAINED, ids=lambda path: str(path.relative_to(CHECKPOINTS)))
 def test_committed_records_are_recipes_that_say_what_they_were_trained_on(path: Path) -> None:
     recipe = RlRecipe.model_validate_json(path.read_bytes())
-    if recipe.name == "pocket2-grumem":
-        assert (recipe.method, recipe.format) == ("gru_mem", "paper")
-    elif recipe.gated:
-        assert (recipe.method, recipe.format) == ("gru_mem@answer_layout=memagent", "gates")
+    assert load_rl_recipe(path) == recipe
+    assert (recipe.name, recipe.chunk_tokens, recipe.top_p) == (
+        path.relative_to(CHECKPOINTS).parts[0],
+        768,
+        1.0,
+    )
+    assert recipe.method == ("gru_mem" if recipe.gated else "memagent")
     assert not recipe.decay_all
 
 
-@pytest.mark.parametrize("name", ["pocket-memagent", "pocket-grumem"])
-def test_a_checkpoints_own_recipe_makes_it_again(name):
-    path = CHECKPOINTS / name / "recipe.json"
-
-    recipe = load_rl_recipe(path)
-
-    assert recipe == RlRecipe.model_validate_json(path.read_text())
-    assert (recipe.name, recipe.chunk_tokens, recipe.top_p) == (name, 512, 0.95)
-
-
 def test_a_checkpoints_first_part_is_its_preset_and_the_second_goes_on_from_it():
-    folder = CHECKPOINTS / "pocket2-memagent"
+    folder = CHECKPOINTS / "pocket-memagent"
     first, second = (load_rl_recipe(folder / name) for name in ("first/recipe.json", "recipe.json"))
-    assert first == load_rl_recipe("pocket2-memagent")
-    assert (first.model, second.model) == ("pocket2-base", "results/train/first")
+    assert first == load_rl_recipe("pocket-memagent")
+    assert (first.model, second.model) == ("pocket-base", "results/train/first")
 
 
 def test_a_checkpoint_of_one_part_is_its_preset():
-    assert load_rl_recipe(CHECKPOINTS / "pocket2-grumem" / "recipe.json") == load_rl_recipe(
-        "pocket2-grumem"
+    assert load_rl_recipe(CHECKPOINTS / "pocket-grumem" / "recipe.json") == load_rl_recipe(
+        "pocket-grumem"
     )
 
 

@@ -19,17 +19,14 @@ from training.warmstart.stories import Ids, TaskShape
 class Odds:
     """`near`: share of haystack needles that share a word with a key asked for. `blank`: share
     of memory turns with nothing known and nothing to find, besides those that come by chance:
-    most turns of a long context. `slips`: share of the turns with a memory and nothing new in
-    which the demonstrator drops the memory (in GRU-Mem's form it opens the update gate for
-    nothing): what it does wrong, for RL to undo. `one_new`: of the turns that add entries, the
-    share that add one, however many are missing. `again`: share of the turns with nothing new that
-    are drawn again. `drill`: share of a fiction's memory turns in which the memory looks for facts
-    of other documents too, so that a section has more to find; `inverse`: share of those, where
-    they are relations, that are looked for from the other side."""
+    most turns of a long context. `one_new`: of the turns that add entries, the share that add one,
+    however many are missing. `again`: share of the turns with nothing new that are drawn again.
+    `drill`: share of a fiction's memory turns in which the memory looks for facts of other
+    documents too, so that a section has more to find; `inverse`: share of those, where they are
+    relations, that are looked for from the other side."""
 
     near: float = 0.0
     blank: float = 0.0
-    slips: float = 0.0
     one_new: float = 0.85
     again: float = 0.0
     drill: float = 0.0
