@@ -276,9 +276,7 @@ def test_budgets_that_do_not_fit_the_window_with_prompt_and_template_are_refused
 
     # 1,280 tokens of window: with chunk, memory and reply alone all of these would fit.
     planned("memagent@chunk_tokens=960")
-    with pytest.raises(
-        UsageError, match=r"of niah_single_1 may take 1[23]\d\d tokens.* 1280"
-    ):
+    with pytest.raises(UsageError, match=r"of niah_single_1 may take 1[23]\d\d tokens.* 1280"):
         planned("memagent@chunk_tokens=1080")
     with pytest.raises(UsageError, match=r"gru_mem@chunk_tokens=888 on pocket-base: .* has 1280"):
         planned("gru_mem@chunk_tokens=888")

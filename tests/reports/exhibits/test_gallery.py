@@ -18,7 +18,11 @@ from reports.exhibits.write import draw, gather
 
 ROOT = Path(__file__).resolve().parents[3]
 GALLERY = ROOT / "reports" / "gallery" / "exhibits"
-RUNS = ("reports/gallery/pocket_ablation/samples.jsonl.gz", "reports/gallery/pocket_run")
+RUNS = (
+    "reports/gallery/pocket_ablation/samples.jsonl.gz",
+    "reports/gallery/pocket_baselines/samples.jsonl.gz",
+    "reports/gallery/pocket_run",
+)
 LIKE_ANOTHER = {"grumem-figure-23"}
 """Without the paper's task it is Figure 7's picture."""
 TEXT = (GALLERY / "README.md").read_text(encoding="utf-8")
