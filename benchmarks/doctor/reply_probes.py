@@ -87,8 +87,12 @@ async def repetition_penalty(server: Server) -> AsyncIterator[Finding]:
     plain = replace(GREEDY, repetition_penalty=1.0)
     try:
         one = _said(await server.ask(REPEAT, plain, dialect="vllm"))
-        much = replace(GREEDY, repetition_penalty=2.0)
-        two = _said(await server.ask(REPEAT, much, dialect="vllm"))
+        # A model that is sure of its reply keeps it under any penalty; a reward moves it.
+        for penalty in (2.0, 0.5):
+            other = replace(GREEDY, repetition_penalty=penalty)
+            two = _said(await server.ask(REPEAT, other, dialect="vllm"))
+            if one != two:
+                break
     except RequestRejected:
         return  # it has no such parameter, and so no default of one
     if one == two and server.dialect == "vllm":

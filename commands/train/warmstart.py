@@ -17,9 +17,8 @@ def add_warmstart(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Trains the pocket model's tokenizer and weights by supervised learning. "
         "Stop it at any time: the same command goes on.",
         epilog=examples(
-            "train warmstart --out results/train/base-first  # pocket-base, its first part",
-            "train warmstart --recipe checkpoints/pocket-base/recipe.json "
-            "--model results/train/base-first --out results/train/pocket-base",
+            "train warmstart --out results/base-first    # pocket-base, its first part",
+            "train warmstart --recipe mine.json --model results/base-first --out results/mine",
         ),
     )
     add.add_argument(
