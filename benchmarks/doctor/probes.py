@@ -37,7 +37,7 @@ PROBES: Sequence[Probe] = (
         reply_probes.temperature,
     ),
     Probe("top_p", reply_probes.HOT_TIMES, reply_probes.top_p, short=False),
-    Probe("repetition_penalty", 3, reply_probes.repetition_penalty),
+    Probe("repetition_penalty", 4, reply_probes.repetition_penalty),
     Probe("seed", 2, reply_probes.seed, short=False),
 )
 
