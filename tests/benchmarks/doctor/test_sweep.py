@@ -44,7 +44,7 @@ def test_a_good_server_is_asked_at_once(
     with Vendor(pocket).running() as url:
         assert run.main(words(url, tmp_path / "run")) == 0
     said = capsys.readouterr().err
-    assert "at most 14 requests see whether the server does as it is asked" in said
+    assert "at most 15 requests see whether the server does as it is asked" in said
     assert "refused" not in said
 
 
