@@ -7,15 +7,26 @@ two rates are the same at all lengths, of the facts read n turns before the end
 
 are in the last memory, and the decay with length follows from the rates: `expected` of a cell takes
 them from the other lengths.
+
+A memory may also hold something else by the time that the first fact is read. Where each turn
+before it notes what is no fact with the same rate, the memory is still empty then in
+
+    (1 - noted a turn)^turns before it
+
+of the samples: `EmptyMemories`. That tells something of a method that leaves its memory empty until
+it finds something; one that writes in every turn has a rate of 1.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from agents.memagent import NO_MEMORY
+from core.types import Turn
 from reports.causes.cause import Diagnosis
+from reports.causes.lifeline import first_reading
 
 
 @dataclass(slots=True)
@@ -78,3 +89,55 @@ def expected(cell: FactsKept, others: Iterable[FactsKept]) -> float | None:
         return None
     stored, stays = known.stored / known.read, 1 - known.lost / known.turns
     return sum(many * stored * stays**age for age, many in cell.ages.items()) / cell.read
+
+
+@dataclass(slots=True)
+class EmptyMemories:
+    """The turns before the first one that read any of a fact; samples with a guessed fact are left
+    out.
+
+    `turns`: of these, the ones that began with an empty memory; `noted`: that left something in
+    it; `waits`: turns before the first fact -> how many samples; `empty`: samples whose memory was
+    still empty when it came.
+    """
+
+    turns: int = 0
+    noted: int = 0
+    waits: Counter[int] = field(default_factory=Counter)
+    empty: int = 0
+
+    def add(self, diagnosis: Diagnosis, turns: Sequence[Turn]) -> None:
+        """Counts a sample's turns."""
+        lines = diagnosis.lifelines
+        if not lines or any(line.guessed or line.place is None for line in lines):
+            return
+        first = first_reading([line.place for line in lines if line.place], turns)
+        memories = [turn.memory for turn in turns[:first] if turn.memory is not None]
+        noted = next((n for n, text in enumerate(memories) if not is_empty(text)), None)
+        self.turns += len(memories) if noted is None else noted + 1
+        self.noted += noted is not None
+        if first is not None:
+            self.waits[first] += 1
+            self.empty += noted is None
+
+    def __add__(self, other: EmptyMemories) -> EmptyMemories:
+        return EmptyMemories(
+            *(self.turns + other.turns, self.noted + other.noted),
+            *(self.waits + other.waits, self.empty + other.empty),
+        )
+
+
+def is_empty(memory: str) -> bool:
+    """Whether a memory says nothing, or only what MemAgent's and GRU-Mem's first one says."""
+    return memory.strip() in ("", NO_MEMORY)
+
+
+def expected_empty(cell: EmptyMemories, others: Iterable[EmptyMemories]) -> float | None:
+    """The share of a cell's samples that come to their first fact with an empty memory, if a turn
+    notes something with the rate of `others`; None where those tell none."""
+    known = sum(others, EmptyMemories())
+    samples = cell.waits.total()
+    if not samples or not known.turns:
+        return None
+    stays = 1 - known.noted / known.turns
+    return sum(many * stays**wait for wait, many in cell.waits.items()) / samples

@@ -104,7 +104,7 @@ def _reading(place: TokenSpan | None, turns: Sequence[Turn]) -> tuple[int | None
     whether it was read and no turn read all of it at once."""
     if place is None:
         return None, None, False
-    touching = [n for n, turn in enumerate(turns) if any(_meet(span, place) for span in turn.reads)]
+    touching = [number for number, turn in enumerate(turns) if _touches(turn, place)]
     left = [place]
     read: int | None = None
     for number in touching:
@@ -115,6 +115,15 @@ def _reading(place: TokenSpan | None, turns: Sequence[Turn]) -> tuple[int | None
             break
     at_once = any(_within(place, span) for number in touching for span in turns[number].reads)
     return (touching[0] if touching else None), read, bool(touching) and not at_once
+
+
+def first_reading(places: Sequence[TokenSpan], turns: Sequence[Turn]) -> int | None:
+    """The first turn that read any of the places, or a part of one."""
+    return next((n for n, turn in enumerate(turns) if any(_touches(turn, p) for p in places)), None)
+
+
+def _touches(turn: Turn, place: TokenSpan) -> bool:
+    return any(_meet(span, place) for span in turn.reads)
 
 
 def _meet(one: TokenSpan, other: TokenSpan) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.store import Cell
 from reports.causes.cause import Cause, Diagnosis, Gate
-from reports.causes.decay import FactsKept
+from reports.causes.decay import EmptyMemories, FactsKept
 from reports.causes.diagnosed import Diagnosed, Runs
 from reports.causes.pictured import Pictured
 from reports.labels import Series
@@ -76,11 +76,12 @@ class Lifetimes:
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What the failures of a run, or of several, come from: cells in the order of the plans, what
-    became of the facts that each read, lifetimes by (task, series), and the cells that are shown
-    fact by fact."""
+    became of the facts that each read and of the memory before them, lifetimes by (task, series),
+    and the cells that are shown fact by fact."""
 
     cells: tuple[CellCauses, ...]
     kept: tuple[FactsKept, ...]
+    before: tuple[EmptyMemories, ...]
     lifetimes: dict[tuple[str, Series], Lifetimes]
     shown: dict[Key, Pictured]
 
@@ -90,25 +91,28 @@ class Survey:
         cells = {key_of(place.cell): place.cell for place in runs.places}
         counts = tuple(CellCauses(place.cell) for place in runs.places)
         kept = tuple(FactsKept() for _ in counts)
-        return cls(counts, kept, {}, {key: Pictured(cells[key]) for key in shown})
+        before = tuple(EmptyMemories() for _ in counts)
+        return cls(counts, kept, before, {}, {key: Pictured(cells[key]) for key in shown})
 
     def add(self, one: Diagnosed) -> None:
         """Counts a sample with its turns."""
         counted = self.cells[one.number]
         counted.add(one.diagnosis)
         self.kept[one.number].add(one.diagnosis)
+        self.before[one.number].add(one.diagnosis, one.turns)
         lived = self.lifetimes.setdefault((one.cell.task, counted.series), Lifetimes())
         lived.add(one.diagnosis)
         if picture := self.shown.get(key_of(one.cell)):
             picture.add(one.turns, one.diagnosis)
 
-    def other_lengths(self, cell: CellCauses) -> list[FactsKept]:
-        """What became of the facts of the same task and series at all lengths but a cell's."""
+    def other_lengths(self, number: int) -> list[int]:
+        """Numbers of the cells of a cell's task and series, at all lengths but its own."""
+        asked = self.cells[number]
         return [
-            kept
-            for other, kept in zip(self.cells, self.kept, strict=True)
-            if (other.cell.task, other.series) == (cell.cell.task, cell.series)
-            and other.cell.length != cell.cell.length
+            other
+            for other, cell in enumerate(self.cells)
+            if (cell.cell.task, cell.series) == (asked.cell.task, asked.series)
+            and cell.cell.length != asked.cell.length
         ]
 
     @property

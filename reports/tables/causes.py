@@ -6,7 +6,7 @@ import pandas as pd
 
 from core.arithmetic.intervals import wilson
 from reports.causes.cause import Gate
-from reports.causes.decay import expected
+from reports.causes.decay import expected, expected_empty
 from reports.causes.survey import Survey
 from reports.statistics.survival import kaplan_meier
 
@@ -58,13 +58,19 @@ def survival_frame(survey: Survey) -> pd.DataFrame:
 def decay_frame(survey: Survey) -> pd.DataFrame:
     """One row a cell in which facts were read: what became of them, the share of stored ones that
     a turn loses and the share in the last memory, each with its 95% interval, and the latter as
-    the rates of the task's other lengths would have it."""
+    the rates of the task's other lengths would have it; the same for the memory that is to be
+    empty until the first fact is read."""
     rows = []
-    for cell, kept in zip(survey.cells, survey.kept, strict=True):
+    for number, (cell, kept, before) in enumerate(
+        zip(survey.cells, survey.kept, survey.before, strict=True)
+    ):
         if not kept.read:
             continue
+        others = survey.other_lengths(number)
         lost = wilson(kept.lost / kept.turns, kept.turns) if kept.turns else (None, None)
         held = wilson(kept.held / kept.read, kept.read)
+        noted = wilson(before.noted / before.turns, before.turns) if before.turns else (None, None)
+        samples = before.waits.total()
         rows.append(
             {
                 "task": cell.cell.task,
@@ -84,7 +90,14 @@ def decay_frame(survey: Survey) -> pd.DataFrame:
                 "held_share": kept.held / kept.read,
                 "held_low": held[0],
                 "held_high": held[1],
-                "expected_share": expected(kept, survey.other_lengths(cell)),
+                "expected_share": expected(kept, [survey.kept[n] for n in others]),
+                "empty_turns": before.turns,
+                "noted": before.noted,
+                "noted_a_turn": before.noted / before.turns if before.turns else None,
+                "noted_low": noted[0],
+                "noted_high": noted[1],
+                "empty_share": before.empty / samples if samples else None,
+                "expected_empty": expected_empty(before, [survey.before[n] for n in others]),
             }
         )
     return pd.DataFrame(rows)

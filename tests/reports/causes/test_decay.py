@@ -7,9 +7,10 @@ from collections import Counter
 
 import pytest
 
-from core.types import TokenSpan
+from agents.memagent import NO_MEMORY
+from core.types import TokenSpan, Turn
 from reports.causes.cause import Diagnosis
-from reports.causes.decay import FactsKept, expected
+from reports.causes.decay import EmptyMemories, FactsKept, expected, expected_empty
 from reports.causes.lifeline import Lifeline
 
 
@@ -91,3 +92,51 @@ def test_one_rate_for_all_lengths_is_found_again() -> None:
     told = expected(early, [short])
     assert told is not None
     assert told < early.held / early.read - 0.3
+
+
+def before(memories: list[str | None], *places: int, guessed: bool = False) -> EmptyMemories:
+    """Turn n reads token n, and leaves that memory; facts are at `places`."""
+    turns = [
+        Turn("memory", (), "", "stop", 1, 1, 0.0, (TokenSpan(n, n + 1),), memory)
+        for n, memory in enumerate(memories)
+    ]
+    lines = tuple(
+        Lifeline("7", TokenSpan(at, at + 1), at, None, (), None, None, False, False, guessed)
+        for at in places
+    )
+    found = EmptyMemories()
+    found.add(Diagnosis(None, lines), turns)
+    return found
+
+
+def test_what_is_noted_before_the_first_fact_is_counted() -> None:
+    nothing = NO_MEMORY
+    clean = before([nothing, "", nothing, "fact: 7", None], 2)
+    assert clean == EmptyMemories(turns=2, waits=Counter({2: 1}), empty=1)
+    misled = before([nothing, "wrong: 8", "wrong: 8", "wrong: 9", None], 3)
+    assert misled == EmptyMemories(turns=2, noted=1, waits=Counter({3: 1}))
+    first = before(["fact: 7", "fact: 7", None], 1, 0)  # the earliest fact counts
+    assert first == EmptyMemories(waits=Counter({0: 1}), empty=1)
+    never = before([nothing, "wrong: 8", None], 9)  # it stopped before the fact
+    assert never == EmptyMemories(turns=2, noted=1)
+    assert before([nothing, nothing], 1, guessed=True) == EmptyMemories()
+    assert before([nothing]) == EmptyMemories()
+
+
+def test_a_rate_of_wrong_notes_makes_the_share_of_empty_memories() -> None:
+    rng = random.Random(5)
+
+    def read(turns: int) -> EmptyMemories:
+        found = EmptyMemories()
+        for _ in range(1_000):
+            wrong = next((n for n in range(turns) if rng.random() < 0.05), turns)
+            memories = [NO_MEMORY if n < wrong else "wrong: 8" for n in range(turns)]
+            found += before([*memories, None], rng.randrange(turns))
+        return found
+
+    short, long = read(4), read(40)
+    told = expected_empty(long, [short])
+    assert told == pytest.approx(long.empty / 1_000, abs=0.06)
+    assert long.empty / 1_000 < 0.6 < short.empty / 1_000
+    assert expected_empty(long, []) is None
+    assert expected_empty(EmptyMemories(), [short]) is None
