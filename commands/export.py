@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,16 +25,18 @@ def add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="write a run's samples and turns for other tools",
         description="jsonl: a line a sample (--turns: a turn), packed where the name ends in .gz, "
         "and FILE.run.json beside it (settings, provenance, cells): `run.py report` takes the two "
-        "as it takes the run. parquet: a folder with samples.parquet, turns.parquet, run.json. "
-        "datasets: the same, with a card for datasets.load_dataset. inspect: a folder with a log "
-        "of inspect_ai a cell, for `inspect view --log-dir` and its data frames.",
+        "as it takes the run. Of several runs, or exports, that share no cell it makes one. "
+        "parquet: a folder with samples.parquet, turns.parquet, run.json. datasets: the same, with "
+        "a card for datasets.load_dataset. inspect: a folder with a log of inspect_ai a cell, for "
+        "`inspect view --log-dir` and its data frames.",
         epilog=examples(
             "export results/pocket --out samples.jsonl.gz",
+            "export results/monday results/tuesday --out samples.jsonl.gz",
             "export results/pocket --turns --out turns.jsonl",
             "export results/pocket --form inspect --out logs",
         ),
     )
-    add.add_argument("run", type=Path, metavar="RUN_DIR")
+    add.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     add.add_argument(
         "--out", type=Path, required=True, metavar="PATH", help="FILE.jsonl[.gz], or a folder"
     )
@@ -59,9 +62,14 @@ def export(arguments: argparse.Namespace) -> int:
     from benchmarks.store import Store
 
     _check(arguments)
-    with Store.read(arguments.run) as store:
-        if arguments.form == "jsonl":
-            print(f"{_lines(store, arguments)} lines in {arguments.out}")
+    if arguments.form == "jsonl" and not arguments.turns:
+        count = _samples(arguments.runs, arguments.out)
+        print(f"{count} lines in {arguments.out}")
+        return DONE
+    (run,) = arguments.runs
+    with Store.read(run) as store:
+        if arguments.turns:
+            print(f"{write_jsonl(arguments.out, store.turn_rows())} lines in {arguments.out}")
             return DONE
         counts = _folder(store, arguments)
     print(", ".join(f"{n:,} {name}" for name, n in counts.items()) + f" in {arguments.out}")
@@ -71,6 +79,11 @@ def export(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.turns and arguments.form != "jsonl":
         raise UsageError(f"--turns: only with --form jsonl; {arguments.form} has turns anyway")
+    if len(arguments.runs) > 1 and (arguments.turns or arguments.form != "jsonl"):
+        raise UsageError(
+            f"{arguments.runs[1]}: several runs become one only as jsonl without --turns; export "
+            "each by itself"
+        )
     if arguments.chunk_texts and arguments.form != "inspect":
         raise UsageError(f"--chunk-texts: only with --form inspect, got {arguments.form}")
     if arguments.form != "jsonl" and arguments.out.is_file():
@@ -79,12 +92,12 @@ def _check(arguments: argparse.Namespace) -> None:
         )
 
 
-def _lines(store: Store, arguments: argparse.Namespace) -> int:
-    from reports.run.exported import export_run
+def _samples(runs: Sequence[Path], out: Path) -> int:
+    from reports.run.exported import open_run
+    from reports.run.merged import export_runs
 
-    if arguments.turns:
-        return write_jsonl(arguments.out, store.turn_rows())
-    return export_run(store, arguments.out)
+    with ExitStack() as stack:
+        return export_runs([stack.enter_context(open_run(run)) for run in runs], out)
 
 
 def _folder(store: Store, arguments: argparse.Namespace) -> dict[str, int]:

@@ -41,7 +41,7 @@ class RunSource(Protocol):
     def cells(self) -> list[Cell]: ...
     def finished(self) -> dict[int, tuple[int, int]]: ...
     def spent(self) -> Spent | None: ...
-    def usd_by_cell(self) -> dict[int, float]: ...
+    def usd_by_cell(self) -> Mapping[int, float | None]: ...
     def sample_rows(self, cells: Collection[int] | None = None) -> Iterator[dict[str, Any]]: ...
     def turns_of(self, place: Place) -> Sequence[tuple[str, Turn]]: ...
     def __enter__(self) -> Self: ...
@@ -97,8 +97,8 @@ class ExportedRun:
         found = self._run.get("spent")
         return Spent(found["usd"], found["budget_usd"]) if found else None
 
-    def usd_by_cell(self) -> dict[int, float]:
-        """See `Store.usd_by_cell`."""
+    def usd_by_cell(self) -> dict[int, float | None]:
+        """See `Store.usd_by_cell`; None where prices were given for other cells only."""
         return dict(enumerate(self._run.get("spent", {}).get("by_cell", ()), 1))
 
     def sample_rows(self, cells: Collection[int] | None = None) -> Iterator[dict[str, Any]]:
@@ -159,18 +159,18 @@ def run_name(path: Path) -> str:
     return sidecar(path).name.removesuffix(".run.json") if path.is_file() else path.resolve().name
 
 
-def export_run(source: RunSource, out: Path) -> int:
-    """Writes both files of a run (its name's ending says whether packed); returns the samples.
+def lines_of(source: RunSource) -> Iterator[dict[str, Any]]:
+    """A line a sample of a run."""
+    return ({name: row[name] for name in EXPORTED} for row in source.sample_rows())
+
+
+def write_export(out: Path, rows: Iterator[Mapping[str, Any]], run: Mapping[str, Any]) -> int:
+    """Writes both files (the name's ending says whether packed), `run` beside the samples; returns
+    the samples.
 
     Raises:
         UsageError: the place cannot be written to.
     """
-    rows = ({name: row[name] for name in EXPORTED} for row in source.sample_rows())
-    return write_export(out, rows, beside_samples(source))
-
-
-def write_export(out: Path, rows: Iterator[Mapping[str, Any]], run: Mapping[str, Any]) -> int:
-    """Writes both files, `run` beside the samples; returns the samples."""
     count = write_jsonl(out, rows)
     write_whole(sidecar(out), _readable(run))
     return count

@@ -17,8 +17,8 @@ from core.errors import StoreError, UsageError
 from core.types import Turn
 from reports.labels import Series
 from reports.run.data import CellStats, Cost, Differing, RunData, RunError
-from reports.run.exported import RunSource, key_of, open_run, run_name
-from reports.run.merged import merged_settings, merged_spent
+from reports.run.exported import open_run, run_name
+from reports.run.merged import Owners, merged_settings, merged_spent, owners_of
 from reports.run.traces import Key, read_traces
 from reports.statistics.clusters import clusters_of
 from reports.statistics.intervals import Estimate, estimate, estimate_drawn
@@ -26,8 +26,6 @@ from tasks.scoring import PROFILES, SUB_EM
 
 COUNTS = {"unparsed"}
 """Stored beside the scores but no score: higher is not better. The ledger has it."""
-
-Owners = Mapping[Key, tuple[RunSource, Cell]]
 
 
 def load_run(run: Path) -> RunData:
@@ -46,7 +44,7 @@ def load_runs(runs: Sequence[Path]) -> RunData:
     """
     with ExitStack() as stack:
         sources = [stack.enter_context(open_run(run)) for run in runs]
-        owners = _owners(sources)
+        owners = owners_of(sources)
         settings = merged_settings(
             {str(run): s.settings() or {} for run, s in zip(runs, sources, strict=True)}
         )
@@ -123,21 +121,6 @@ def _nothing(owners: Owners) -> str:
         f"{', '.join(paths)}: no sample of {sum(cell.rollouts for _, cell in owners.values())} has "
         "ended yet, so there is nothing to report. Let the sweep go on for a while first."
     )
-
-
-def _owners(sources: Iterable[RunSource]) -> Owners:
-    """The cells of all runs, each with the one that holds it."""
-    owners: dict[Key, tuple[RunSource, Cell]] = {}
-    for source in sources:
-        for cell in source.cells():
-            key = key_of(cell)
-            if key in owners:
-                raise UsageError(
-                    f"{owners[key][0].path} and {source.path} both hold the cell "
-                    f"{' '.join(map(str, key))}. A report takes each cell from one run."
-                )
-            owners[key] = source, cell
-    return owners
 
 
 def _cell(

@@ -13,8 +13,9 @@ import run as command
 from benchmarks.store import Store
 from core.errors import UsageError
 from reports.report import write_report
-from reports.run.exported import EXPORTED, export_run, sidecar
+from reports.run.exported import EXPORTED, sidecar
 from reports.run.load import load_run, load_runs
+from reports.run.merged import export_runs
 from reports.run.rescore import rescore
 from reports.tables.accuracy import ledger_frame
 from serving.limits.budget import Spent
@@ -28,7 +29,7 @@ CELLS = [
 
 def exported(run_dir: Path, out: Path) -> Path:
     with Store.read(run_dir) as store:
-        export_run(store, out)
+        export_runs([store], out)
     return out
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import run as command
+from benchmarks.store import Store
 from core.errors import UsageError
 from reports.report import write_report
 from reports.run.load import load_runs
 from reports.run.merged import merged_settings
+from serving.limits.budget import Spent
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Made, settings_for
 
 
@@ -28,6 +32,8 @@ def test_settings_are_joined() -> None:
     assert (merged["seed"], merged["cells"], merged["suite"]) == (1, [1, 2], "s")
     assert merged_settings({"r1": {"seed": 1}, "r2": {"seed": 2}})["seed"] == [1, 2]
     assert merged_settings({"r1": first}) == first
+    both = merged_settings({"r1": {"seed": 1}, "r2": {"seed": 2}})
+    assert merged_settings({"both": both, "r3": {"seed": 1}})["seed"] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -58,3 +64,26 @@ def test_runs_of_two_models_make_one_report_with_pairs(build_run: BuildRun, tmp_
     assert "base + rl" in files.page.read_text()
     with pytest.raises(UsageError, match=r"both hold the cell niah 1024 memagent base"):
         load_runs([parts[0], parts[0]])
+
+
+def test_runs_and_exports_become_one_export(build_run: BuildRun, tmp_path: Path) -> None:
+    parts = []
+    for n, model in enumerate(("base", "rl", "other")):
+        parts.append(tmp_path / model)
+        cells = [Made("niah", n, "memagent", model, 2, [WRONG, RIGHT]) for n in (1024, 2048)]
+        shutil.move(build_run(cells, settings_for(model)), parts[-1])
+        if n == 1:
+            with Store.write(parts[-1]) as store:
+                store.keep_spent(Spent(0.5, None))
+    first, all_three = tmp_path / "first.jsonl.gz", tmp_path / "all.jsonl"
+    assert command.main(["export", *map(str, parts[:2]), "--out", str(first)]) == 0
+    assert command.main(["export", str(first), str(parts[2]), "--out", str(all_three)]) == 0
+    assert len(all_three.read_text().splitlines()) == 12
+    ours, theirs = load_runs([all_three]), load_runs(parts)
+    assert ours == replace(theirs, name="all", traces=())
+    assert [cell.usd for cell in ours.cells] == [None, None, 0.0, 0.0, None, None]
+    twice = ["export", str(first), str(parts[1]), "--out", str(tmp_path / "no.jsonl")]
+    assert command.main(twice) == 2
+    assert not (tmp_path / "no.jsonl").exists()
+    one = ["export", *map(str, parts), "--form", "parquet", "--out", str(tmp_path / "folder")]
+    assert command.main(one) == 2

@@ -20,7 +20,7 @@ from reports.causes.diagnosed import Runs
 from reports.explorer.page import explorer_of, remakers_of, script
 from reports.explorer.table import Table, packed
 from reports.explorer.turns import sample_turns
-from reports.run.exported import export_run
+from reports.run.merged import export_runs
 from tests.conftest import ROOT
 from tests.reports.conftest import settings_for
 
@@ -174,7 +174,7 @@ def test_turns_are_chosen_failures_first(swept: Path) -> None:
 def test_an_export_has_rows_and_no_turns(swept: Path, tmp_path: Path) -> None:
     out = tmp_path / "samples.jsonl.gz"
     with Store.read(swept) as store:
-        export_run(store, out)
+        export_runs([store], out)
     blocks = explorer_of(table_of(out), "all").blocks
     assert [*blocks] == ["samples-data"]
     data = unpacked(blocks["samples-data"])
