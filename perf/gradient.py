@@ -1,6 +1,7 @@
 """What a step's gradient is worth: how far those of independent steps at the same weights agree.
 
     python perf/gradient.py [RECIPE] [--steps 5] [--warmstart FILE]
+    python perf/gradient.py [RECIPE] [--steps 5] --tasks TASK OTHER
 
 Of each kind of step the mean cosine between two steps' gradients, embeddings left out. A cosine of
 c says that the share c of a step's squared gradient is signal, the rest noise, and that batches
@@ -120,28 +121,45 @@ def cosines(gradients: Sequence[Tensor]) -> Iterator[float]:
         yield float(torch.nn.functional.cosine_similarity(one.double(), other.double(), dim=0))
 
 
+def only(recipe: RlRecipe, task: str) -> RlRecipe:
+    """The recipe with steps of one of its tasks."""
+    alone = tuple(one for one in recipe.tasks if one.name == task)
+    return recipe.model_copy(update={"tasks": alone})
+
+
 def main() -> None:
-    """Measures all, and prints the ratio of the two credits."""
+    """Measures all, and prints a ratio."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipe", nargs="?", default="pocket-memagent")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmstart", type=Path, default=BASE)
+    parser.add_argument("--tasks", nargs="+", default=[], metavar="TASK", help="each by itself")
     arguments = parser.parse_args()
     keep_freed_memory()
     recipe = load_rl_recipe(arguments.recipe)
     if recipe.episodes is None or recipe.whole_groups:
         parser.error(f"{recipe.name}: expected groups that are single turns")
+    known = {one.name for one in recipe.tasks}
+    if unknown := {*arguments.tasks} - known:
+        parser.error(f"--tasks {' '.join(sorted(unknown))}: {recipe.name} has {sorted(known)}")
     by_reply = recipe.episodes.model_copy(update={"credit": "reply"})
     recipe = recipe.model_copy(update={"episodes": by_reply})
-    found = rl_gradients(recipe, arguments.steps)
-    found[SUPERVISED] = warmstart_gradients(recipe, arguments.warmstart, arguments.steps)
+    if arguments.tasks:
+        alone = {task: only(recipe, task) for task in arguments.tasks}
+        found = {task: rl_gradients(one, arguments.steps)[A_TOKEN] for task, one in alone.items()}
+        reference, compared = arguments.tasks[0], arguments.tasks[1:]
+    else:
+        found = rl_gradients(recipe, arguments.steps)
+        found[SUPERVISED] = warmstart_gradients(recipe, arguments.warmstart, arguments.steps)
+        reference, compared = A_REPLY, [A_TOKEN]
     means = {}
     for name, gradients in found.items():
         between = list(cosines(gradients))
         means[name] = fmean(between)
         error = stdev(between) / len(between) ** 0.5
         print(f"{name:22} cosine {means[name]:.3f} +- {error:.3f}")
-    print(f"ratio {A_TOKEN} / {A_REPLY}: {means[A_TOKEN] / means[A_REPLY]:.2f}")
+    for name in compared:
+        print(f"ratio {name} / {reference}: {means[name] / means[reference]:.2f}")
 
 
 if __name__ == "__main__":
