@@ -9,6 +9,7 @@ again.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -131,3 +132,5 @@ def save_checkpoint(model: Qwen2ForCausalLM, out: Path) -> None:
         "pad_token_id": model.config.pad_token_id,
     }
     write_whole(out / "generation_config.json", json.dumps(generation, indent=2) + "\n")
+    # safetensors makes a file that its owner alone may read; who else may is as for the others.
+    shutil.copymode(out / "config.json", out / WEIGHTS_FILE)

@@ -91,6 +91,7 @@ def test_servers_take_the_weights_and_not_the_state(tmp_path: Path) -> None:
     assert set(weights.values()) == {"model.safetensors"}
     assert weights.keys() == {name for name, _ in model.named_parameters()}
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
+    assert len({path.stat().st_mode for path in tmp_path.glob("[cgm]*")}) == 1  # for all to read
 
 
 def test_lines_after_a_step_are_dropped_and_a_torn_one_too(tmp_path: Path) -> None:
