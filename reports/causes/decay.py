@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agents.memagent import NO_MEMORY
-from core.types import Turn
+from core.types import TokenSpan, Turn
 from reports.causes.cause import Diagnosis
 from reports.causes.lifeline import first_reading
 
@@ -97,8 +97,9 @@ class EmptyMemories:
     out.
 
     `turns`: of these, the ones that began with an empty memory; `noted`: that left something in
-    it; `waits`: turns before the first fact -> how many samples; `empty`: samples whose memory was
-    still empty when it came.
+    it; `waits`: turns before the first fact -> how many samples (of one that stopped reading before
+    it: by its place, at the pace till then); `empty`: samples in which no turn before it noted
+    anything.
     """
 
     turns: int = 0
@@ -111,13 +112,15 @@ class EmptyMemories:
         lines = diagnosis.lifelines
         if not lines or any(line.guessed or line.place is None for line in lines):
             return
-        first = first_reading([line.place for line in lines if line.place], turns)
+        places = [line.place for line in lines if line.place]
+        first = first_reading(places, turns)
         memories = [turn.memory for turn in turns[:first] if turn.memory is not None]
         noted = next((n for n, text in enumerate(memories) if not is_empty(text)), None)
         self.turns += len(memories) if noted is None else noted + 1
         self.noted += noted is not None
-        if first is not None:
-            self.waits[first] += 1
+        wait = _turns_to(places, turns) if first is None else first
+        if wait is not None:
+            self.waits[wait] += 1
             self.empty += noted is None
 
     def __add__(self, other: EmptyMemories) -> EmptyMemories:
@@ -125,6 +128,14 @@ class EmptyMemories:
             *(self.turns + other.turns, self.noted + other.noted),
             *(self.waits + other.waits, self.empty + other.empty),
         )
+
+
+def _turns_to(places: Sequence[TokenSpan], turns: Sequence[Turn]) -> int | None:
+    """After how many turns one that stopped before the first place would have read it; None where
+    it did not stop before."""
+    ends = [turn.reads[-1].end for turn in turns if turn.reads]
+    start = min(place.start for place in places)
+    return start * len(ends) // ends[-1] if ends and ends[-1] <= start else None
 
 
 def is_empty(memory: str) -> bool:

@@ -117,8 +117,8 @@ def test_what_is_noted_before_the_first_fact_is_counted() -> None:
     assert misled == EmptyMemories(turns=2, noted=1, waits=Counter({3: 1}))
     first = before(["fact: 7", "fact: 7", None], 1, 0)  # the earliest fact counts
     assert first == EmptyMemories(waits=Counter({0: 1}), empty=1)
-    never = before([nothing, "wrong: 8", None], 9)  # it stopped before the fact
-    assert never == EmptyMemories(turns=2, noted=1)
+    never = before([nothing, "wrong: 8"], 9)  # it stopped before the fact
+    assert never == EmptyMemories(turns=2, noted=1, waits=Counter({9: 1}))
     assert before([nothing, nothing], 1, guessed=True) == EmptyMemories()
     assert before([nothing]) == EmptyMemories()
 
