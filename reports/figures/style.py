@@ -165,11 +165,22 @@ def foot(figure: Figure, text: str, sheet: Sheet = README) -> None:
     )
 
 
-def dress(axes: Axes, title: str, bold: bool = False, sheet: Sheet = README) -> None:
-    """Plain axes: a title at the left, horizontal grid lines, no box."""
+TITLE_PAD_PT = 6.0
+"""Between a panel's title and its axes, in points."""
+
+
+def dress(
+    axes: Axes,
+    title: str,
+    bold: bool = False,
+    sheet: Sheet = README,
+    *,
+    pad: float = TITLE_PAD_PT,
+) -> None:
+    """Plain axes: a title at the left, `pad` points above, horizontal grid lines, no box."""
     weight = "bold" if bold else "normal"
     size = sheet.heading_pt
-    axes.set_title(title, loc="left", fontsize=size, color=INK, pad=6, fontweight=weight)
+    axes.set_title(title, loc="left", fontsize=size, color=INK, pad=pad, fontweight=weight)
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(axis="both", labelsize=sheet.tick_pt, colors=GREY, length=3, width=0.8)

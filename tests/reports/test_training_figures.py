@@ -120,6 +120,22 @@ def test_labels_of_stages_are_apart_and_inside_their_panel(tmp_path: Path) -> No
     assert figure.axes[0].transData.transform((0, highest))[1] < min(box.y0 for box in boxes)
 
 
+def test_keys_lie_between_title_and_curves(tmp_path: Path) -> None:
+    names = ("fiction_2hop", "niah_multikey_2", "niah_multivalue_noise", "niah_single_1", "vt")
+    outcomes = {f"outcome/{name}": 0.5 for name in names}
+    run = read_metrics(write(tmp_path / "a", 3, groups=3, dropped_groups=1, **outcomes))
+    figure = _overview([run])
+    figure.draw_without_rendering()
+    keyed = [(axes, legend) for axes in figure.axes if (legend := axes.get_legend())]
+    assert max(len(legend.get_texts()) for _, legend in keyed) == len(names)
+    for axes, legend in keyed:
+        panel, key = axes.get_window_extent(), legend.get_window_extent()
+        title = axes._left_title.get_window_extent()
+        assert panel.y1 <= key.y0
+        assert key.y1 <= title.y0
+        assert key.x1 <= panel.x1
+
+
 def test_a_recipe_that_is_none_is_told(tmp_path: Path) -> None:
     run = write(tmp_path / "a", 2)
     (tmp_path / "a" / "recipe.json").write_text('{"stages": [{"steps": 150}]}')

@@ -20,7 +20,7 @@ from core.files import write_whole
 from reports.figures.style import GREY, README, Sheet, foot, head, new_figure, printed, spread
 from reports.figures.training.metrics import Run, Stage, read_metrics
 from reports.figures.training.panels import (
-    LEGENDS,
+    KEY_ROW_PT,
     Panel,
     by_task,
     dash,
@@ -32,8 +32,8 @@ from reports.figures.training.panels import (
 from reports.labels import Look
 
 OVERVIEW_FILE, GATES_FILE = "curves.png", "gates.png"
-STAGES = LEGENDS - 0.1
-"""Where lines of stages lie: below legends and curves, above areas."""
+STAGES = 1.5
+"""Where lines of stages lie: below curves (2), above areas (1)."""
 STAGE_ROOM = 0.1
 """Of the first panel's height, above its curves: for the labels of the stages."""
 STAGE_GAP = 0.15
@@ -149,18 +149,22 @@ def page_of(
     rows = -(-len(panels) // columns)
     last = max(row["step"] or 0 for run in runs for row in run.rows)
     stages = [stage for stage in _common_stages(runs) if stage.start < last]
-    figure = new_figure(0.9 + (1.9 if columns > 2 else 2.4) * rows, sheet)
+    height = 0.9 + (1.9 if columns > 2 else 2.4) * rows
+    figure = new_figure(height, sheet)
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid[-1]:
         axes.set_xlabel("step", fontsize=7.5, color=GREY)
+    keys: list[int] = []
     for axes, panel in zip(grid.flat, panels, strict=True):
-        panel(axes)
+        keys.append(panel(axes))
         if not (axes.collections or any(len(line.get_xdata()) for line in axes.lines)):
             _nothing_recorded(axes)
         _mark_stages(axes, stages)
         axes.tick_params(labelsize=7)
         axes.set_xlim(-0.02 * last, 1.02 * last)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    highest = [max(keys[first : first + columns]) for first in range(0, len(keys), columns)]
+    figure.set_figheight(height + sum(highest) * KEY_ROW_PT / 72)
     looks = [Look(run.name, run_colour(i), "", dash(i)) for i, run in enumerate(runs)]
     whole = title if len(runs) > 1 else f"{title} · {runs[0].name}"
     head(figure, whole, looks[1:] and looks, sheet)

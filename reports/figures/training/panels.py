@@ -11,15 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from reports.figures.style import GREY, INK, dress
+from reports.figures.style import GREY, INK, TITLE_PAD_PT, dress
 from reports.figures.training.metrics import SMOOTHED_STEPS, Points, Run
 from reports.labels import DASHES, EXITS, PALETTE, compact
 
 RUN_COLOURS = (INK, "#AA4499", "#997700", GREY)
-LEGENDS = 1.6
-"""Where they lie, bottom up: areas (1), stages (1.5), legends, curves (2)."""
+KEY_ROW_PT = 9.0
+"""Height of a row of a key, in points."""
+KEY_CHARS = 60
+"""So many characters of names fit side by side in a key."""
 
-Panel = Callable[[Axes], None]
+Panel = Callable[[Axes], int]
+"""Draws itself; returns how many rows its key has above the axes."""
 
 
 def one_quantity(
@@ -32,11 +35,12 @@ def one_quantity(
 ) -> Panel:
     """A panel of one quantity."""
 
-    def draw(axes: Axes) -> None:
+    def draw(axes: Axes) -> int:
         dress(axes, title)
         for place, run in enumerate(runs):
             _line(axes, run, run.points(name), run_colour(place), dash(place))
         _limit(axes, floor, top)
+        return 0
 
     return draw
 
@@ -52,8 +56,7 @@ def several_quantities(
     """A panel of several quantities: label -> (metric,) or (metric, what it is divided by). Their
     colours go by their places; one that no run has is left out."""
 
-    def draw(axes: Axes) -> None:
-        dress(axes, title)
+    def draw(axes: Axes) -> int:
         for number, (label, metric) in enumerate(quantities.items()):
             colour, named = PALETTE[number % len(PALETTE)], label
             for place, run in enumerate(runs):
@@ -61,12 +64,8 @@ def several_quantities(
                 if len(points[0]):
                     _line(axes, run, points, colour, dash(place), named)
                     named = ""
-        if axes.lines:
-            axes.legend(
-                fontsize=6.5, labelcolor=GREY, handlelength=1.4, borderaxespad=0.2,
-                facecolor="white", edgecolor="none", framealpha=1.0,
-            ).set_zorder(LEGENDS)  # fmt: skip
         _limit(axes, floor, top)
+        return _titled_with_key(axes, title)
 
     return draw
 
@@ -80,9 +79,8 @@ def by_task(runs: Sequence[Run], title: str, metric: str) -> Panel:
     return several_quantities(runs, title, quantities, floor=0.0, top=1.0)
 
 
-def exit_shares(runs: Sequence[Run], axes: Axes) -> None:
+def exit_shares(runs: Sequence[Run], axes: Axes) -> int:
     """Shares of exits before, at and after the last evidence; the mean over runs."""
-    dress(axes, "exits before, at and after the last evidence")
     rows: dict[float, list[list[float]]] = {}
     for run in runs:
         columns = [smoothed(points, run.window_of(points)) for points in map(run.points, KINDS)]
@@ -91,13 +89,28 @@ def exit_shares(runs: Sequence[Run], axes: Axes) -> None:
     steps = sorted(rows)
     shares = np.array([np.mean(rows[step], axis=0) for step in steps]).T
     axes.stackplot(steps, shares, labels=list(EXITS), colors=list(EXITS.values()), alpha=0.85)
-    # Below the axis: the areas fill the panel.
-    axes.legend(fontsize=6.5, frameon=False, ncols=3, loc="upper left", bbox_to_anchor=(0, -0.08))
     _limit(axes, 0.0, 1.0)
+    return _titled_with_key(axes, "exits before, at and after the last evidence")
 
 
 KINDS = tuple(f"exit_{kind}" for kind in EXITS)
 """The metrics of the shares."""
+
+
+def _titled_with_key(axes: Axes, title: str) -> int:
+    """The title, and between it and the axes, where no curve is, a key of what is drawn. Returns
+    the key's rows."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = min(max(1, KEY_CHARS // max(map(len, labels), default=1)), 3)
+    rows = -(-len(labels) // columns)
+    dress(axes, title, pad=TITLE_PAD_PT + rows * KEY_ROW_PT)
+    if rows:
+        axes.legend(
+            handles, labels, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1),
+            fontsize=6.5, labelcolor=GREY, frameon=False, handlelength=1.4,
+            borderpad=0, borderaxespad=0.5, columnspacing=1.2, labelspacing=0.3,
+        )  # fmt: skip
+    return rows
 
 
 def _line(axes: Axes, run: Run, points: Points, colour: str, style: str, label: str = "") -> None:
