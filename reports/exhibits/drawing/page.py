@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Mapping, Sequence
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from PIL import Image
 
 from reports.exhibits.grid import Grid, View, letter
-from reports.figures.style import GREY, PRINT, foot, head_of, new_figure, printed
+from reports.figures.style import GREY, PRINT, few_colours, foot, head_of, new_figure, printed
 from reports.figures.style import dress as plain_axes
 
 HEADINGS: Mapping[View, str] = {
@@ -30,18 +28,7 @@ def new_sheet(height_in: float) -> Figure:
 def rendered(figure: Figure, forms: Sequence[str]) -> dict[str, bytes]:
     """The picture in each form (png, pdf, svg) as a file's content. Same numbers, same bytes."""
     found = printed(figure, forms)
-    return found | {"png": _few_colours(found["png"])} if "png" in found else found
-
-
-def _few_colours(png: bytes) -> bytes:
-    """The same picture with a palette: a third of the bytes, so that a gallery stays small."""
-    smaller = io.BytesIO()
-    with Image.open(io.BytesIO(png)) as picture:
-        palette = picture.convert("RGB").quantize(
-            256, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
-        )
-        palette.save(smaller, format="png", optimize=True)
-    return smaller.getvalue()
+    return found | {"png": few_colours(found["png"])} if "png" in found else found
 
 
 def title(figure: Figure, text: str, legend: Sequence[Artist] = (), columns: int = 4) -> None:

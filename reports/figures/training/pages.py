@@ -17,7 +17,17 @@ from matplotlib.ticker import MaxNLocator
 
 from core.errors import UsageError
 from core.files import write_whole
-from reports.figures.style import GREY, README, Sheet, foot, head, new_figure, printed, spread
+from reports.figures.style import (
+    GREY,
+    README,
+    Sheet,
+    few_colours,
+    foot,
+    head,
+    new_figure,
+    printed,
+    spread,
+)
 from reports.figures.training.metrics import Run, Stage, read_metrics
 from reports.figures.training.panels import (
     KEY_ROW_PT,
@@ -56,7 +66,7 @@ def draw_metrics(metrics: Sequence[Path], out: Path) -> list[Path]:
     if any(run.tasks("exit_") for run in runs):
         figures[GATES_FILE] = _gates([run for run in runs if run.tasks("exit_")])
     return [
-        write_whole(out / name, printed(figure, ("png",))["png"])
+        write_whole(out / name, few_colours(printed(figure, ("png",))["png"]))
         for name, figure in figures.items()
     ]
 
