@@ -5,6 +5,7 @@ It is drawn from numbers and touches no file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
@@ -34,6 +35,8 @@ LONGEST_DIRECT_LABEL = 16
 MOST_BANDS = 4
 MOST_SMALL = 6
 """Tasks that stand as small panels beside the large one of their mean."""
+TITLE_CHARS = 22
+"""What the narrowest panel's title can hold a line."""
 
 
 def accuracy_figure(run: RunData, profile: str) -> Rendered:
@@ -43,7 +46,8 @@ def accuracy_figure(run: RunData, profile: str) -> Rendered:
     longest = max(len(look.label) for look in style.values())
     direct = len(style) <= MOST_DIRECT_LABELS and longest <= LONGEST_DIRECT_LABEL
     for place, (ax, task) in enumerate(zip(_panels(figure, run), run.panels, strict=True)):
-        dress(ax, panel_title(run, task), bold=place == 0)
+        title = panel_title(run, task)
+        dress(ax, title if len(run.panels) == 1 else broken(title), bold=place == 0)
         ends = [_accuracy_line(ax, run, task, s, profile, style[s]) for s in run.all_series]
         _accuracy_axes(ax, run, task, wide=place == 0)
         if place == 0 and direct:
@@ -88,6 +92,18 @@ def panel_title(run: RunData, task: str | None) -> str:
     """What stands over the panel of a task, or of the mean (None)."""
     label = run.task_label(task)
     return label if task else label.capitalize()
+
+
+def broken(title: str, most: int = TITLE_CHARS) -> str:
+    """A title in lines of at most `most` characters where a task's parameters allow it: parted
+    before their @ and after their commas."""
+    lines = [""]
+    for part in re.split("(?=@)|(?<=,)", title):
+        if lines[-1] and len(lines[-1] + part) > most:
+            lines.append(part)
+        else:
+            lines[-1] += part
+    return "\n".join(lines)
 
 
 def _accuracy_line(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from reports.exhibits.models import LOOKS
+from reports.figures import curves
 from reports.figures.cost import cost_figure, log_amounts
-from reports.figures.curves import accuracy_figure
+from reports.figures.curves import accuracy_figure, broken
 from reports.figures.heatmap import heatmap_figure
 from reports.figures.published import published_figure
-from reports.figures.style import Rendered, spread
+from reports.figures.style import Rendered, render, spread
 from reports.run.load import load_run
 from reports.run.published import PublishedRow
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
@@ -64,6 +68,36 @@ def test_any_number_of_tasks_and_models_can_be_drawn(
     run = load_run(build_run(small_run(tasks, models), settings))
     assert accuracy_figure(run, "strict").png.startswith(PNG)
     assert heatmap_figure(run, "strict").png.startswith(PNG)
+
+
+def test_titles_of_tasks_with_parameters_lie_over_no_other(
+    build_run: BuildRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = ["niah_multikey_2@near_misses=0.05", "niah_single_1@depth=0.1,values=4"]
+    names = [*wide, "vt", "cwe", "fwe", "qa_1", "qa_2"]  # four panels stand side by side
+    cells = [Made(task, n, "memagent", "pocket", 1, [RIGHT]) for task in names for n in (1, 2)]
+    drawn: list[Figure] = []
+    monkeypatch.setattr(
+        curves, "render", lambda figure, *of: (drawn.append(figure), render(figure, *of))[1]
+    )
+    accuracy_figure(load_run(build_run(cells)), "strict")
+    texts = [text for panel in drawn[0].axes for text in panel.findobj(Text)]
+    renderer = FigureCanvasAgg(drawn[0]).get_renderer()  # extents of last time are of the PDF
+    boxes = [
+        text.get_window_extent(renderer)
+        for text in texts
+        if isinstance(text, Text) and text.get_text().replace("\n", "") in names
+    ]
+    assert len(boxes) == len(names)
+    for box, other in combinations(boxes, 2):
+        assert not box.overlaps(other)
+
+
+def test_titles_are_parted_at_parameters_alone() -> None:
+    assert broken("niah_multivalue_noise_and_more") == "niah_multivalue_noise_and_more"
+    assert broken("vt@hops=2") == "vt@hops=2"
+    assert broken("niah_multikey_2@near_misses=0.05") == "niah_multikey_2\n@near_misses=0.05"
+    assert broken("niah@depth=0.1,values=4", most=12) == "niah\n@depth=0.1,\nvalues=4"
 
 
 def test_lengths_and_tasks_that_differ_and_a_training_length_can_be_drawn(
