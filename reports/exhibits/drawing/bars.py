@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,6 +26,17 @@ from reports.figures.style import INK
 from reports.labels import EXITS, Look, length_label
 
 PANEL_IN = 2.4
+HATCHES = ("", "////", "....", "xxxx")
+"""By which bars of one colour are told apart: a model's samplings share theirs."""
+
+
+class Face(TypedDict):
+    """A bar's colour, the pattern on it, and that pattern's colour."""
+
+    facecolor: str
+    hatch: str
+    edgecolor: str
+    linewidth: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +61,30 @@ def bars(
     lines = [*below, *notes(grids, lettered=False)]
     figure = new_sheet(0.5 + legend_in(-(-len(rows) // 3)) + print_in(lines) + 2.4 * len(panels))
     axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    faces = fills_of([style[name].colour for name in rows])
+    fills = dict(zip(rows, faces, strict=True))
     for ax, (grid, view) in zip(axes, panels, strict=True):
-        _bars(ax, grid, view, style)
-    keys = [Patch(color=style[row.name].colour, label=row.label) for row in rows.values()]
+        _bars(ax, grid, view, fills)
+    keys = [Patch(**fills[row.name], label=row.label) for row in rows.values()]
     title(figure, name, keys, 3)
     small_print(figure, lines)
     return figure
 
 
-def _bars(ax: Axes, grid: Grid, view: View, style: Mapping[str, Look]) -> None:
+def fills_of(colours: Sequence[str]) -> list[Face]:
+    """How each bar is filled; one whose colour was there already has a pattern as well."""
+    return [
+        {
+            "facecolor": colour,
+            "hatch": HATCHES[colours[:place].count(colour) % len(HATCHES)],
+            "edgecolor": "white",
+            "linewidth": 0.0,
+        }
+        for place, colour in enumerate(colours)
+    ]
+
+
+def _bars(ax: Axes, grid: Grid, view: View, fills: Mapping[str, Face]) -> None:
     rows, columns = grid.seen(view)
     dress(ax, heading(grid, view))
     values, width = grid.values(view), min(0.3, 0.8 / len(rows))
@@ -69,7 +96,7 @@ def _bars(ax: Axes, grid: Grid, view: View, style: Mapping[str, Look]) -> None:
         ]
         middle = (number - (len(rows) - 1) / 2) * width
         at = [place + middle for place, _ in shown]
-        ax.bar(at, [value for _, value in shown], 0.92 * width, color=style[row.name].colour)
+        ax.bar(at, [value for _, value in shown], 0.92 * width, **fills[row.name])
         if view == "ours" and grid.measure == "accuracy":
             ours = [grid.ours[row.name, columns[place].label] for place, _ in shown]
             ax.vlines(at, [o.low for o in ours], [o.high for o in ours], color=INK, linewidth=0.8)

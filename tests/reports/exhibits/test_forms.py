@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
+from reports.exhibits.drawing.bars import HATCHES, fills_of
 from reports.exhibits.exhibit import Exhibit
 from reports.exhibits.registry import EXHIBITS
 from reports.exhibits.write import draw, gather, write
@@ -69,3 +70,9 @@ def test_latex_compiles_all_tables(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
     assert "Missing character" not in done.stdout
+
+
+def test_bars_of_one_colour_have_a_pattern_each() -> None:
+    fills = fills_of(["red", "blue", "red", "red"])
+    assert [fill["facecolor"] for fill in fills] == ["red", "blue", "red", "red"]
+    assert [fill["hatch"] for fill in fills] == ["", "", HATCHES[1], HATCHES[2]]
