@@ -82,7 +82,7 @@ def test_titles_of_tasks_with_parameters_lie_over_no_other(
     )
     accuracy_figure(load_run(build_run(cells)), "strict")
     texts = [text for panel in drawn[0].axes for text in panel.findobj(Text)]
-    renderer = FigureCanvasAgg(drawn[0]).get_renderer()  # extents of last time are of the PDF
+    renderer = FigureCanvasAgg(drawn[0]).get_renderer()  # else as they were in the PDF
     boxes = [
         text.get_window_extent(renderer)
         for text in texts
