@@ -9,12 +9,14 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
-from reports.figures.curves import panel_title, whose
+from reports.figures.curves import broken, panel_title, whose
 from reports.figures.style import GREY, INK, Rendered, foot, head, new_figure, render
 from reports.labels import Look, Series, length_label, percent
 from reports.run.data import Point, RunData
 
 EMPTY = "#f3f4f6"
+TITLE_CHARS = 36
+"""What the title of one of two panels side by side can hold a line."""
 
 
 def heatmap_figure(run: RunData, profile: str) -> Rendered:
@@ -22,10 +24,16 @@ def heatmap_figure(run: RunData, profile: str) -> Rendered:
     style = run.looks()
     columns = 2 if len(run.lengths) <= 8 and len(run.panels) > 1 else 1
     rows = -(-len(run.panels) // columns)
-    figure = new_figure(0.95 + rows * (0.72 + 0.3 * len(style)))
+    titles = [panel_title(run, task) for task in run.panels]
+    if columns > 1:
+        titles = [broken(title, TITLE_CHARS) for title in titles]
+    over = 0.72 + 0.16 * max(title.count("\n") for title in titles)
+    figure = new_figure(0.95 + rows * (over + 0.3 * len(style)))
     grid = figure.add_gridspec(rows, columns)
-    for place, task in enumerate(run.panels):
+    for place, (task, title) in enumerate(zip(run.panels, titles, strict=True)):
         ax = figure.add_subplot(grid[place // columns, place % columns])
+        weight = "normal" if task else "bold"
+        ax.set_title(title, loc="left", fontsize=9.5, color=INK, pad=6, fontweight=weight)
         named = place % columns == 0
         _heatmap_panel(ax, run, task, profile, list(style.values()) if named else [])
     head(figure, "Accuracy in per cent" + whose(run))
@@ -44,10 +52,6 @@ def heatmap_figure(run: RunData, profile: str) -> Rendered:
 def _heatmap_panel(
     ax: Axes, run: RunData, task: str | None, profile: str, styles: Sequence[Look]
 ) -> None:
-    weight = "normal" if task else "bold"
-    ax.set_title(
-        panel_title(run, task), loc="left", fontsize=9.5, color=INK, pad=6, fontweight=weight
-    )
     squares(ax, [points_at(run, task, series, run.lengths, profile) for series in run.all_series])
     names = [s.label for s in styles] or [""] * len(run.all_series)
     squares_axes(ax, run.lengths, names)

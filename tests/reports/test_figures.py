@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
+from types import ModuleType
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -11,12 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from reports.exhibits.models import LOOKS
-from reports.figures import curves
+from reports.figures import curves, heatmap
 from reports.figures.cost import cost_figure, log_amounts
 from reports.figures.curves import accuracy_figure, broken
 from reports.figures.heatmap import heatmap_figure
 from reports.figures.published import published_figure
 from reports.figures.style import Rendered, render, spread
+from reports.run.data import RunData
 from reports.run.load import load_run
 from reports.run.published import PublishedRow
 from tests.reports.conftest import RIGHT, WRONG, BuildRun, Ended, Made, settings_for
@@ -70,17 +72,22 @@ def test_any_number_of_tasks_and_models_can_be_drawn(
     assert heatmap_figure(run, "strict").png.startswith(PNG)
 
 
+@pytest.mark.parametrize(("module", "draw"), [(curves, accuracy_figure), (heatmap, heatmap_figure)])
 def test_titles_of_tasks_with_parameters_lie_over_no_other(
-    build_run: BuildRun, monkeypatch: pytest.MonkeyPatch
+    build_run: BuildRun,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    draw: Callable[[RunData, str], Rendered],
 ) -> None:
-    wide = ["niah_multikey_2@near_misses=0.05", "niah_single_1@depth=0.1,values=4"]
-    names = [*wide, "vt", "cwe", "fwe", "qa_1", "qa_2"]  # four panels stand side by side
-    cells = [Made(task, n, "memagent", "pocket", 1, [RIGHT]) for task in names for n in (1, 2)]
+    longest = "niah_multikey_2@near_misses=0.05,values=4,queries=2"
+    names = ["niah_multikey_2@near_misses=0.05", longest, "vt", "cwe", "fwe", "qa_1", "qa_2"]
+    models = ["pocket", "pocket-memagent@temperature=0,top_p=1"]  # stand left of a heatmap
+    cells = [Made(t, n, "memagent", m, 1, [RIGHT]) for t in names for n in (1, 2) for m in models]
     drawn: list[Figure] = []
     monkeypatch.setattr(
-        curves, "render", lambda figure, *of: (drawn.append(figure), render(figure, *of))[1]
+        module, "render", lambda figure, *of: (drawn.append(figure), render(figure, *of))[1]
     )
-    accuracy_figure(load_run(build_run(cells)), "strict")
+    draw(load_run(build_run(cells)), "strict")
     texts = [text for panel in drawn[0].axes for text in panel.findobj(Text)]
     renderer = FigureCanvasAgg(drawn[0]).get_renderer()  # else as they were in the PDF
     boxes = [
