@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 from reports.causes.cause import MEANINGS, Cause
 from reports.causes.survey import CellCauses, Survey
 from reports.figures.curves import whose
+from reports.figures.panels import TITLE_CHARS, broken, further_lines_in
 from reports.figures.style import Rendered, dress, foot, head_of, new_figure, render
 from reports.labels import Series, length_label
 from reports.run.data import RunData
@@ -35,12 +36,11 @@ COLOURS: Mapping[Cause, str] = {
 that a fact goes, so that neighbours differ in lightness as well."""
 
 MOST_ACROSS = 4
-PANEL_IN = 1.45
+PANEL_IN = 1.29
+"""With a title of one line."""
 MOST_PANELS = 48
 """With more of them all tasks are one: nobody looks through more, and each takes its time."""
 ALL_TASKS = "all tasks"
-TITLE_CHARS = 108
-"""Characters of titles that stand side by side."""
 
 
 def causes_figure(run: RunData, survey: Survey) -> Rendered | None:
@@ -54,14 +54,13 @@ def causes_figure(run: RunData, survey: Survey) -> Rendered | None:
         panels = _of_all_tasks(run, panels)
     rows = _rows(list(panels))
     across = max(map(len, rows))
-    figure = new_figure(1.3 + PANEL_IN * len(rows))
+    titles = _titles(run, list(panels), TITLE_CHARS // across)
+    figure = new_figure(1.3 + (PANEL_IN + further_lines_in(list(titles.values()))) * len(rows))
     grid = figure.add_gridspec(len(rows), across)
-    label = {series: look.label for series, look in run.looks().items()}
     for down, row in enumerate(rows):
         for column, (task, series) in enumerate(row):
             ax = figure.add_subplot(grid[down, column])
-            lines = [task, label[series]] if len(label) > 1 else [task]
-            dress(ax, "\n".join(_fitting(line, TITLE_CHARS // across) for line in lines))
+            dress(ax, titles[task, series])
             _bars(ax, panels[task, series], run.lengths)
             if column:
                 ax.set_yticklabels([])
@@ -86,6 +85,22 @@ def _rows(panels: Sequence[tuple[str, Series]]) -> list[list[tuple[str, Series]]
             rows.append([])
         rows[-1].append(panel)
     return rows
+
+
+def _titles(
+    run: RunData, panels: Sequence[tuple[str, Series]], room: int
+) -> dict[tuple[str, Series], str]:
+    """What stands over each panel: the task, and the series where there are several, in lines of at
+    most `room` characters."""
+    label = {series: look.label for series, look in run.looks().items()}
+    names = {
+        (task, series): [task, label[series]] if len(label) > 1 else [task]
+        for task, series in panels
+    }
+    return {
+        key: "\n".join(_fitting(line, room) for p in parts for line in broken(p, room).split("\n"))
+        for key, parts in names.items()
+    }
 
 
 def _fitting(text: str, most: int) -> str:

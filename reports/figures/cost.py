@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports.figures.curves import whose
+from reports.figures.panels import task_panels
 from reports.figures.style import (
     Rendered,
     dress,
@@ -80,13 +81,8 @@ def turns_figure(run: RunData) -> Rendered | None:
         return None
     tasks = [task for task in run.tasks if any(c.ok for c in run.cells if c.task == task)]
     most = max(cell.cost.turns for cell in run.cells if cell.ok)
-    columns = min(3, len(tasks))
-    rows = -(-len(tasks) // columns)
-    figure = new_figure(1.3 + 1.9 * rows)
-    grid = figure.add_gridspec(rows, columns)
-    for place, task in enumerate(tasks):
-        ax = figure.add_subplot(grid[place // columns, place % columns])
-        dress(ax, task)
+    figure, axes = task_panels(tasks, 1.9)
+    for ax, task in zip(axes, tasks, strict=True):
         for series in run.series_of(task):
             found = [run.find(task, series, length) for length in run.lengths]
             points = [(cell.length, cell.cost.turns) for cell in found if cell and cell.ok]

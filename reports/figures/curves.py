@@ -5,7 +5,6 @@ It is drawn from numbers and touches no file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
@@ -14,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
+from reports.figures.panels import broken
 from reports.figures.style import (
     GREY,
     Rendered,
@@ -47,7 +47,7 @@ def accuracy_figure(run: RunData, profile: str) -> Rendered:
     direct = len(style) <= MOST_DIRECT_LABELS and longest <= LONGEST_DIRECT_LABEL
     for place, (ax, task) in enumerate(zip(_panels(figure, run), run.panels, strict=True)):
         title = panel_title(run, task)
-        dress(ax, title if len(run.panels) == 1 else broken(title), bold=place == 0)
+        dress(ax, title if len(run.panels) == 1 else broken(title, TITLE_CHARS), bold=place == 0)
         ends = [_accuracy_line(ax, run, task, s, profile, style[s]) for s in run.all_series]
         _accuracy_axes(ax, run, task, wide=place == 0)
         if place == 0 and direct:
@@ -92,18 +92,6 @@ def panel_title(run: RunData, task: str | None) -> str:
     """What stands over the panel of a task, or of the mean (None)."""
     label = run.task_label(task)
     return label if task else label.capitalize()
-
-
-def broken(title: str, most: int = TITLE_CHARS) -> str:
-    """A title in lines of at most `most` characters where a task's parameters allow it: parted
-    before their @ and after their commas."""
-    lines = [""]
-    for part in re.split("(?=@)|(?<=,)", title):
-        if lines[-1] and len(lines[-1] + part) > most:
-            lines.append(part)
-        else:
-            lines[-1] += part
-    return "\n".join(lines)
 
 
 def _accuracy_line(

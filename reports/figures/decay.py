@@ -10,21 +10,19 @@ from core.arithmetic.intervals import wilson
 from reports.causes.decay import FactsKept, expected
 from reports.causes.survey import Survey
 from reports.figures.curves import looks_of, whose
+from reports.figures.panels import MOST_ACROSS, task_panels
 from reports.figures.style import (
     GREY,
     Rendered,
-    dress,
     foot,
     head,
     length_axis,
     limits_of,
-    new_figure,
     render,
 )
 from reports.labels import Look, Series
 from reports.run.data import RunData
 
-PANELS_ACROSS = 3
 Line = dict[int, FactsKept]
 """Length -> what became of the facts there."""
 
@@ -35,14 +33,9 @@ def decay_figure(run: RunData, survey: Survey) -> Rendered | None:
     tasks = _by_task(run, survey)
     if not tasks:
         return None
-    across = min(PANELS_ACROSS, len(tasks))
-    down = -(-len(tasks) // across)
-    figure = new_figure(1.2 + (2.6 if down == 1 else 2.2) * down)
-    grid = figure.add_gridspec(down, across)
+    figure, axes = task_panels(list(tasks), 2.6 if len(tasks) <= MOST_ACROSS else 2.2, rim_in=1.2)
     style = run.looks()
-    for place, (task, lines) in enumerate(tasks.items()):
-        ax = figure.add_subplot(grid[place // across, place % across])
-        dress(ax, task)
+    for ax, lines in zip(axes, tasks.values(), strict=True):
         lengths = sorted({length for line in lines.values() for length in line})
         for series, line in lines.items():
             _line(ax, style[series], line)

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from reports.figures.curves import count_line, whose
 from reports.figures.heatmap import points_at, squares, squares_axes
+from reports.figures.panels import TITLE_CHARS, broken, further_lines_in
 from reports.figures.style import GREY, INK, Rendered, foot, head, new_figure, render
 from reports.labels import Series
 from reports.run.data import RunData
@@ -16,8 +17,6 @@ from reports.run.depths import DepthMap
 
 MOST_SQUARES, MOST_PANELS = 20, 3
 """How many squares, and panels, stand side by side in a figure."""
-TITLE_CHARS = 108
-"""Characters of titles that stand side by side in a figure, over all its panels."""
 
 
 class Panel(NamedTuple):
@@ -37,7 +36,7 @@ def depth_figure(run: RunData, profile: str) -> Rendered | None:
     columns = max(map(len, lines))
     lengths = _lengths(run)
     titles = _titles(run, TITLE_CHARS // columns)
-    over = 0.62 + 0.16 * max(title.count("\n") for title in titles.values())
+    over = 0.62 + further_lines_in(list(titles.values()))
     heights = [over + 0.3 * max(len(panel.rows) for panel in line) for line in lines]
     figure = new_figure(1.0 + sum(heights))
     grid = figure.add_gridspec(len(lines), columns, height_ratios=heights)
@@ -87,7 +86,7 @@ def _series_of(run: RunData, rows: DepthMap) -> list[Series]:
 
 
 def _titles(run: RunData, room: int) -> dict[tuple[str, Series], str]:
-    """What stands over each panel: the task, and the series where there are several. In two
+    """What stands over each panel: the task, and the series where there are several. In several
     lines if one of them has more than `room` characters."""
     style = run.looks()
     several = len(style) > 1
@@ -97,7 +96,9 @@ def _titles(run: RunData, room: int) -> dict[tuple[str, Series], str]:
         for series in _series_of(run, rows)
     }
     fits = all(len(" · ".join(parts)) <= room for parts in names.values())
-    return {key: (" · " if fits else "\n").join(parts) for key, parts in names.items()}
+    if fits:
+        return {key: " · ".join(parts) for key, parts in names.items()}
+    return {key: "\n".join(broken(part, room) for part in parts) for key, parts in names.items()}
 
 
 def _lengths(run: RunData) -> list[int]:

@@ -9,7 +9,8 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
-from reports.figures.curves import broken, panel_title, whose
+from reports.figures.curves import panel_title, whose
+from reports.figures.panels import broken, further_lines_in
 from reports.figures.style import GREY, INK, Rendered, foot, head, new_figure, render
 from reports.labels import Look, Series, length_label, percent
 from reports.run.data import Point, RunData
@@ -27,7 +28,7 @@ def heatmap_figure(run: RunData, profile: str) -> Rendered:
     titles = [panel_title(run, task) for task in run.panels]
     if columns > 1:
         titles = [broken(title, TITLE_CHARS) for title in titles]
-    over = 0.72 + 0.16 * max(title.count("\n") for title in titles)
+    over = 0.72 + further_lines_in(titles)
     figure = new_figure(0.95 + rows * (over + 0.3 * len(style)))
     grid = figure.add_gridspec(rows, columns)
     for place, (task, title) in enumerate(zip(run.panels, titles, strict=True)):

@@ -9,11 +9,10 @@ from matplotlib.axes import Axes
 
 from reports.causes.survey import Survey
 from reports.figures.curves import whose
-from reports.figures.style import GREY, Rendered, dress, foot, head, new_figure, render
+from reports.figures.panels import task_panels
+from reports.figures.style import GREY, Rendered, foot, head, render
 from reports.labels import Look, length_label
 from reports.run.data import RunData
-
-PANELS_ACROSS = 3
 
 
 def memory_figure(run: RunData, survey: Survey) -> Rendered | None:
@@ -28,13 +27,9 @@ def memory_figure(run: RunData, survey: Survey) -> Rendered | None:
     if not panels:
         return None
     by_label = {look.label: look for look in style.values()}
-    across = min(PANELS_ACROSS, len(panels))
-    down = -(-len(panels) // across)
-    figure = new_figure(1.3 + 2.1 * down)
-    grid = figure.add_gridspec(down, across)
-    for place, ((task, length), sizes) in enumerate(panels.items()):
-        ax = figure.add_subplot(grid[place // across, place % across])
-        dress(ax, f"{task} at {length_label(length)}")
+    titles = [f"{task} at {length_label(length)}" for task, length in panels]
+    figure, axes = task_panels(titles, 2.1)
+    for ax, sizes in zip(axes, panels.values(), strict=True):
         memory_lines(ax, sizes, by_label)
         ax.set_ylim(0, None)
         ax.set_xlabel("turn", fontsize=8, color=GREY)

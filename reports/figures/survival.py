@@ -9,12 +9,11 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.causes.survey import Lifetimes, Survey
 from reports.figures.curves import looks_of, whose
-from reports.figures.style import GREY, Rendered, dress, foot, head, new_figure, render
+from reports.figures.panels import MOST_ACROSS, task_panels
+from reports.figures.style import GREY, Rendered, foot, head, render
 from reports.labels import Look, Series
 from reports.run.data import RunData
 from reports.statistics.survival import half_life, kaplan_meier
-
-PANELS_ACROSS = 3
 
 
 def survival_figure(run: RunData, survey: Survey) -> Rendered | None:
@@ -23,14 +22,9 @@ def survival_figure(run: RunData, survey: Survey) -> Rendered | None:
     tasks = _by_task(run, survey)
     if not tasks:
         return None
-    across = min(PANELS_ACROSS, len(tasks))
-    down = -(-len(tasks) // across)
-    figure = new_figure(1.2 + (2.6 if down == 1 else 2.2) * down)
-    grid = figure.add_gridspec(down, across)
+    figure, axes = task_panels(list(tasks), 2.6 if len(tasks) <= MOST_ACROSS else 2.2, rim_in=1.2)
     style = run.looks()
-    for place, (task, lines) in enumerate(tasks.items()):
-        ax = figure.add_subplot(grid[place // across, place % across])
-        dress(ax, task)
+    for ax, lines in zip(axes, tasks.values(), strict=True):
         for series, lifetimes in lines.items():
             _curve(ax, style[series], lifetimes)
         ax.set_ylim(0, 1.02)

@@ -14,8 +14,9 @@ from matplotlib.text import Text
 from reports.exhibits.models import LOOKS
 from reports.figures import curves, heatmap
 from reports.figures.cost import cost_figure, log_amounts
-from reports.figures.curves import accuracy_figure, broken
+from reports.figures.curves import accuracy_figure
 from reports.figures.heatmap import heatmap_figure
+from reports.figures.panels import broken, task_panels
 from reports.figures.published import published_figure
 from reports.figures.style import Rendered, render, spread
 from reports.run.data import RunData
@@ -88,23 +89,37 @@ def test_titles_of_tasks_with_parameters_lie_over_no_other(
         module, "render", lambda figure, *of: (drawn.append(figure), render(figure, *of))[1]
     )
     draw(load_run(build_run(cells)), "strict")
-    texts = [text for panel in drawn[0].axes for text in panel.findobj(Text)]
-    renderer = FigureCanvasAgg(drawn[0]).get_renderer()  # else as they were in the PDF
+    assert_titles_apart(drawn[0], names)
+
+
+def test_titles_of_a_panel_a_task_lie_over_no_other() -> None:
+    names = [f"niah_multikey_2@near_misses=0.0{n},values=4,queries=2" for n in range(1, 7)]
+    figure, axes = task_panels([f"{name} at 128K" for name in names], 2.0)
+    for ax in axes:
+        ax.plot([1, 2], [1e6, 2e6])
+    render(figure, "panels", "Panels", "Panels.")
+    assert_titles_apart(figure, [f"{name} at 128K" for name in names])
+
+
+def assert_titles_apart(figure: Figure, titles: list[str]) -> None:
+    texts = [text for panel in figure.axes for text in panel.findobj(Text)]
+    renderer = FigureCanvasAgg(figure).get_renderer()  # else as they were in the PDF
     boxes = [
         text.get_window_extent(renderer)
         for text in texts
-        if isinstance(text, Text) and text.get_text().replace("\n", "") in names
+        if isinstance(text, Text) and text.get_text().replace("\n", "") in titles
     ]
-    assert len(boxes) == len(names)
+    assert len(boxes) == len(titles)
     for box, other in combinations(boxes, 2):
         assert not box.overlaps(other)
 
 
 def test_titles_are_parted_at_parameters_alone() -> None:
-    assert broken("niah_multivalue_noise_and_more") == "niah_multivalue_noise_and_more"
-    assert broken("vt@hops=2") == "vt@hops=2"
-    assert broken("niah_multikey_2@near_misses=0.05") == "niah_multikey_2\n@near_misses=0.05"
-    assert broken("niah@depth=0.1,values=4", most=12) == "niah\n@depth=0.1,\nvalues=4"
+    assert broken("niah_multivalue_noise_and_more", 22) == "niah_multivalue_noise_and_more"
+    assert broken("vt@hops=2", 22) == "vt@hops=2"
+    assert broken("niah_multikey_2@near_misses=0.05", 22) == "niah_multikey_2\n@near_misses=0.05"
+    assert broken("niah@depth=0.1,values=4", 12) == "niah\n@depth=0.1,\nvalues=4"
+    assert broken("pocket-base, greedy · MemAgent", 24) == "pocket-base,\ngreedy · MemAgent"
 
 
 def test_lengths_and_tasks_that_differ_and_a_training_length_can_be_drawn(
