@@ -10,7 +10,7 @@ from core.arithmetic.intervals import wilson
 from reports.causes.decay import FactsKept, expected
 from reports.causes.survey import Survey
 from reports.figures.curves import looks_of, whose
-from reports.figures.panels import MOST_ACROSS, task_panels
+from reports.figures.panels import task_panels
 from reports.figures.style import (
     GREY,
     Rendered,
@@ -33,7 +33,7 @@ def decay_figure(run: RunData, survey: Survey) -> Rendered | None:
     tasks = _by_task(run, survey)
     if not tasks:
         return None
-    figure, axes = task_panels(list(tasks), 2.6 if len(tasks) <= MOST_ACROSS else 2.2, rim_in=1.2)
+    figure, axes = task_panels(list(tasks), 2.4)
     style = run.looks()
     for ax, lines in zip(axes, tasks.values(), strict=True):
         lengths = sorted({length for line in lines.values() for length in line})

@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 
 from reports.figures.style import dress, new_figure
 
+RIM_IN = 1.3
+"""What is above and below all panels, in inches."""
 MOST_ACROSS = 3
 """How many panels of `task_panels` stand side by side."""
 TITLE_CHARS = 108
@@ -18,15 +20,13 @@ TITLE_LINE_IN = 0.16
 """What a further line of a title takes, in inches."""
 
 
-def task_panels(
-    titles: Sequence[str], panel_in: float, rim_in: float = 1.3
-) -> tuple[Figure, list[Axes]]:
-    """A figure with a dressed panel a title, up to three side by side. Inches: `panel_in` a line of
-    panels, `rim_in` what is above and below all."""
+def task_panels(titles: Sequence[str], panel_in: float) -> tuple[Figure, list[Axes]]:
+    """A figure with a dressed panel a title, up to three side by side; a line of panels is
+    `panel_in` inches high."""
     across = min(MOST_ACROSS, len(titles))
     down = -(-len(titles) // across)
     parted = [broken(title, TITLE_CHARS // across) for title in titles]
-    figure = new_figure(rim_in + down * (panel_in + further_lines_in(parted)))
+    figure = new_figure(RIM_IN + down * (panel_in + further_lines_in(parted)))
     grid = figure.add_gridspec(down, across)
     axes = []
     for place, title in enumerate(parted):

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.causes.survey import Lifetimes, Survey
 from reports.figures.curves import looks_of, whose
-from reports.figures.panels import MOST_ACROSS, task_panels
+from reports.figures.panels import task_panels
 from reports.figures.style import GREY, Rendered, foot, head, render
 from reports.labels import Look, Series
 from reports.run.data import RunData
@@ -22,7 +22,7 @@ def survival_figure(run: RunData, survey: Survey) -> Rendered | None:
     tasks = _by_task(run, survey)
     if not tasks:
         return None
-    figure, axes = task_panels(list(tasks), 2.6 if len(tasks) <= MOST_ACROSS else 2.2, rim_in=1.2)
+    figure, axes = task_panels(list(tasks), 2.4)
     style = run.looks()
     for ax, lines in zip(axes, tasks.values(), strict=True):
         for series, lifetimes in lines.items():

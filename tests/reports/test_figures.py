@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from reports.exhibits.models import LOOKS
-from reports.figures import curves, heatmap
+from reports.figures import causes, curves, heatmap
 from reports.figures.cost import cost_figure, log_amounts
 from reports.figures.curves import accuracy_figure
 from reports.figures.heatmap import heatmap_figure
@@ -112,6 +112,18 @@ def assert_titles_apart(figure: Figure, titles: list[str]) -> None:
     assert len(boxes) == len(titles)
     for box, other in combinations(boxes, 2):
         assert not box.overlaps(other)
+
+
+def test_titles_of_causes_tell_long_names_apart(build_run: BuildRun) -> None:
+    models, methods = (
+        ["pocket", "pocket-memagent@temperature=0,top_p=1"],
+        ["memagent", "map_reduce"],
+    )
+    cells = [Made("vt", 1, method, model, 1, [WRONG]) for model in models for method in methods]
+    run = load_run(build_run(cells))
+    titles = causes._titles(run, [("vt", series) for series in run.all_series], 27).values()
+    assert len(set(titles)) == 4
+    assert not any("…" in title for title in titles)
 
 
 def test_titles_are_parted_at_parameters_alone() -> None:
